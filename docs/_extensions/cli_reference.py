@@ -17,7 +17,7 @@ from mgclust.cli.options import place_options
 from mgclust.data.options import GRAPH_OPTIONS, ROW_OPTIONS
 
 GROUPS = {
-    "On this machine": ("run", "compare", "demo", "methods", "info", "warmup", "certs"),
+    "On this machine": ("run", "parcellate", "compare", "demo", "methods", "info", "warmup", "certs"),
     "Jobs of a service": (
         "submit", "jobs", "status", "watch", "logs", "result", "cancel", "retry", "delete", "uploads",
     ),

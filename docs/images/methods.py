@@ -2,14 +2,16 @@
 
 from pathlib import Path
 
+import nibabel
 import numpy as np
 from draw import write
 from matplotlib.figure import Figure
 from sklearn.datasets import load_wine
 from sklearn.preprocessing import scale
 
-from mgclust import Canopy, FuzzyCMeans, nearest_neighbors, plots, silhouette_samples
-from mgclust.datasets import make_gaussian_clusters, make_gaussian_rings
+from mgclust import Canopy, FuzzyCMeans, Parcellation, nearest_neighbors, open_dataset, plots, silhouette_samples
+from mgclust.data import samples
+from mgclust.datasets import make_bold, make_gaussian_clusters, make_gaussian_rings
 
 HERE = {"client": None, "device": "cpu"}
 
@@ -53,7 +55,36 @@ def draw_silhouettes(path: Path) -> None:
     write(figure, path)
 
 
+def draw_parcellation(path: Path) -> None:
+    """Draw the eight parcels of a made series, and the evaluation that chose their number."""
+    bold, mask, _ = made = make_bold(shape=(12, 14, 10), n_parcels=8)
+    dataset = open_dataset(nibabel.Nifti1Image(bold, made.affine), mask=mask, detrend=True)
+    model = Parcellation([4, 6, 8, 12, 16, 32], **HERE).fit(dataset)
+    volume = dataset.to_grid(model.labels_ + 1)
+    figure = Figure(figsize=(11.4, 5.0), layout="constrained", facecolor="white")
+    left, right = figure.subplots(1, 2, width_ratios=(1, 1.1))
+    plots.label_slices(volume, bold.mean(axis=3), ax=left, affine=made.affine)
+    plots.parcel_evaluation(model, ax=right)
+    write(figure, path)
+
+
+def draw_localizer(path: Path) -> None:
+    """Draw 100 parcels of the sample localizer, and the evaluation of four numbers of parcels."""
+    bold = samples.path("localizer")
+    dataset = open_dataset(bold, mask=samples.mask_path(), detrend=True)
+    model = Parcellation([50, 100, 200, 400], **HERE).fit(dataset)
+    volume, affine = dataset.to_grid(model.labels_for(100) + 1), dataset.runs[0].grid.affine
+    figure = Figure(figsize=(11.4, 5.0), layout="constrained", facecolor="white")
+    left, right = figure.subplots(1, 2, width_ratios=(1, 1.1))
+    plots.label_slices(volume, dataset.to_grid(dataset.mean()), ax=left, affine=np.array(affine))
+    left.set_title("100 parcels")
+    plots.parcel_evaluation(model, ax=right)
+    write(figure, path)
+
+
 if __name__ == "__main__":
     draw_canopies(Path(__file__).with_name("canopies.png"))
     draw_neighbors(Path(__file__).with_name("neighbors.png"))
     draw_silhouettes(Path(__file__).with_name("silhouettes.png"))
+    draw_parcellation(Path(__file__).with_name("parcellation.png"))
+    draw_localizer(Path(__file__).with_name("localizer-parcels.png"))

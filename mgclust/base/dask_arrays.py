@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import functools
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
-from mgclust.base.errors import InputError, MgclustError, RunFailed
+from mgclust.base.errors import InputError, MgclustError, RunFailed, described
 
 __all__ = [
     "check_chunk",
@@ -26,17 +27,6 @@ __all__ = [
 # Errors of Dask for futures whose client is closed or whose workers have gone.
 _LOST = {"CancelledError", "FutureCancelledError", "FuturesCancelledError", "ClosedClientError"}
 
-# Annotations that Dask's scheduler reads, with values that have no effect.
-_NO_ANNOTATIONS: dict[str, Any] = {
-    "allow_other_workers": False,
-    "loose_restrictions": False,
-    "priority": 0,
-    "resources": {},
-    "restrictions": [],
-    "retries": 0,
-    "workers": [],
-}
-
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -49,10 +39,18 @@ def without_annotations() -> Iterator[None]:
     another worker. Dask spans are kept.
     """
     dask = sys.modules.get("dask")
-    with contextlib.ExitStack() as stack:
-        if dask is not None and (given := _NO_ANNOTATIONS.keys() & dask.get_annotations().keys()):
-            stack.enter_context(dask.annotate(**{name: _NO_ANNOTATIONS[name] for name in given}))
+    given = {} if dask is None else dask.get_annotations()
+    # Dask has functions to add annotations, but none to drop them. Values without effect are not enough: plugins of the
+    # scheduler may read any name. So the context variable that holds the annotations is found by its value, and set.
+    held = next((each for each, value in contextvars.copy_context().items() if value is given), None)
+    if held is None:
         yield
+        return
+    before = held.set({name: value for name, value in given.items() if name == "span"})
+    try:
+        yield
+    finally:
+        held.reset(before)
 
 
 def unannotated(function: Callable[P, T]) -> Callable[P, T]:
@@ -95,8 +93,8 @@ def computed(array: Any) -> Any:
         if "asynchronous Client" in str(error):
             raise in_event_loop("auto") from None
         raise RunFailed(
-            f"a chunk of the Dask array could not be computed: {type(error).__name__}: {error}; check that X.compute() "
-            "returns an array of numbers."
+            f"a chunk of the Dask array could not be computed: {described(error)}; check that X.compute() returns an "
+            "array of numbers."
         ) from error
 
 

@@ -62,6 +62,7 @@ __all__ = [
     "WeakStructureWarning",
     "WorkerLost",
     "WorkerWarning",
+    "described",
     "printable",
     "warn_caller",
 ]
@@ -192,6 +193,17 @@ def warn_caller(text: str, category: type[Warning] | None = None) -> None:
     outside = (level for level, file in enumerate(callers, 2) if not file.startswith(between))
     kind = category or getattr(text, "kind", ClusteringWarning)
     warnings.warn(str(text), kind, stacklevel=next(outside, len(callers) + 1))
+
+
+def described(error: BaseException) -> str:
+    """Return the class and the text of an error, which another process may have sent.
+
+    When Dask unpickles errors of syntax and of Unicode, they lose their text, but keep the arguments that make it.
+    """
+    if isinstance(error, (SyntaxError, UnicodeError)):
+        with contextlib.suppress(TypeError):  # a subclass may have other arguments
+            error = type(error)(*error.args)
+    return f"{type(error).__name__}: {error}"
 
 
 def printable(text: str, keep: str = "") -> str:

@@ -97,17 +97,7 @@ def _print_version(context: click.Context, parameter: click.Parameter, value: bo
         context.exit()
 
 
-class _Commands(click.Group):
-    """All commands, and ``parcellate``, which is ``run parcellation``; it is made when it is first requested."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), "parcellate"])
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return run.parcellate(ctx) if cmd_name == "parcellate" else super().get_command(ctx, cmd_name)
-
-
-@click.group(cls=_Commands, context_settings=CONTEXT)
+@click.group(context_settings=CONTEXT)
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version."
 )
@@ -120,7 +110,7 @@ def commands() -> None:
 
 commands.params.append(debug_option())
 for _command in (
-    run.run, compare.compare, demo.demo, show.methods, show.info, warmup.warmup, certs.certs, *accounts.commands,
-    *serve.commands, *jobs.commands,
+    run.run, run.parcellate, compare.compare, demo.demo, show.methods, show.info, warmup.warmup, certs.certs,
+    *accounts.commands, *serve.commands, *jobs.commands,
 ):  # fmt: skip
     commands.add_command(_command)

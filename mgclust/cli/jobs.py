@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mgclust.base.errors import printable
+from mgclust.base.errors import InputError, printable
 from mgclust.base.progress import progress_text
 from mgclust.cli.options import CONTEXT, FiniteRange, as_json_option, connect_service, date
 from mgclust.cli.run import job_command
@@ -55,11 +55,25 @@ def _watching(id_: str) -> Iterator[None]:
         raise click.Abort(f"no longer watching; the job continues (mgclust watch {id_})") from interrupt
 
 
+def _tables(confounds: str, sources: Any, remote: bool) -> list[str]:
+    """Return the paths of the tables of confounds, one per source."""
+    if remote and confounds.strip().lower() != "auto":
+        return [part.strip() for part in confounds.split(",")]
+    if remote:
+        raise InputError("confounds='auto' does not work with --remote; give the paths of the tables.")
+    from mgclust.data.location import Location
+    from mgclust.data.readers.confounds import find_tables
+
+    return [table.path for table in find_tables(confounds, [Location.of(source) for source in sources])]
+
+
 def _submit(method: Any, parameters: dict[str, Any], command: list[str], **given: Any) -> None:
     sources, priority = given.pop("sources"), given.pop("priority")
     remote, wait, as_json, report = (given.pop(name) for name in ("remote", "wait", "as_json", "report"))
     resources = {name: value for name in RESOURCES if (value := given.pop(name)) is not None}
-    mask = given.pop("mask", None)
+    mask, confounds = given.pop("mask", None), given.pop("confounds", None)
+    if confounds is not None:
+        confounds = _tables(confounds, sources, remote)
     # A flag that is not set is None or, if it has no opposite, False. So False is a choice of the user only for the
     # flags with an opposite, --no-header and --no-index.
     options: dict[str, Any] = {
@@ -71,7 +85,7 @@ def _submit(method: Any, parameters: dict[str, Any], command: list[str], **given
         if option.constraint.type == "file" and isinstance(path := parameters.get(option.name), str):
             parameters[option.name] = Path(path, "labels.npy") if os.path.isdir(path) else Path(path)
     job = connect_service().submit(
-        method.method, sources, mask=mask, options=options, resources=resources, priority=priority,
+        method.method, sources, mask=mask, confounds=confounds, options=options, resources=resources, priority=priority,
         report=report, remote=remote, **parameters,
     )  # fmt: skip
     if wait:

@@ -117,6 +117,8 @@ def _source_options(declared: Any) -> list[click.Parameter]:
 
     shown = {
         "mask": "FILE",
+        "confounds": "FILE[,...]",
+        "confound_names": "A,B,...",
         "columns": "U,V[,W]" if declared.opens == "graph" else "A,B,...",
         "delimiter": "CHAR",
         **dict.fromkeys(("source", "target", "weight"), "COLUMN"),
@@ -211,9 +213,16 @@ run = job_command(
 )  # fmt: skip
 
 
-def parcellate(ctx: click.Context) -> click.Command | None:
-    """Return the command ``mgclust parcellate``: ``mgclust run parcellation`` under a name of its own."""
-    command = run.get_command(ctx, "parcellation")
-    if command is not None:
-        command.name = "parcellate"
-    return command
+class _Parcellate(click.Command):
+    """``mgclust run parcellation`` under a name of its own; its options are made when it is called."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> click.Context:
+        command = run.get_command(click.Context(run), "parcellation")
+        assert command is not None
+        return command.make_context(info_name, args, parent, **extra)
+
+
+parcellate = _Parcellate(
+    "parcellate",
+    help="Divide a BOLD series into connected parcels: INPUT... -o DIR [OPTIONS], as 'mgclust run parcellation'.",
+)

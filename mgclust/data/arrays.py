@@ -9,12 +9,13 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from mgclust.base.by_value import by_value
-from mgclust.base.dask_arrays import check_chunk, computed, empty_chunk, reject_lost
+from mgclust.base.dask_arrays import check_chunk, computed, empty_chunk, reject_lost, unannotated
 from mgclust.base.errors import InputError
 from mgclust.data import chunks
 from mgclust.data.base import CheckedDataset, Dataset, InputTypeError, check_shape, dask_digests, float_dtype
@@ -34,6 +35,7 @@ __all__ = [
     "ArrayDataset",
     "DaskDataset",
     "DeviceDataset",
+    "TableDataset",
     "integers_as_names",
     "open_array",
     "select_columns",
@@ -84,6 +86,43 @@ class ArrayDataset(CheckedDataset):
         return found
 
 
+class TableDataset(ArrayDataset):
+    """Columns of a pandas, polars or pyarrow table, which stay where they are until their rows are read.
+
+    Parameters
+    ----------
+    frame : data frame or table
+        The table.
+    positions : sequence of int
+        Positions of the columns.
+    labels : sequence of str
+        Names of all columns, for messages.
+    name : str
+        Name of the table, for messages.
+    notes : sequence of str
+        Warnings.
+    """
+
+    def __init__(
+        self, frame: Any, positions: Sequence[int], labels: Sequence[str], name: str, notes: Sequence[str]
+    ) -> None:
+        # A copy that shares the numbers: columns that are inserted later do not move the chosen columns.
+        twin = getattr(frame, "clone", None) or (partial(frame.copy, deep=False) if hasattr(frame, "iloc") else None)
+        self._frame, self._notes = twin() if twin else frame, list(notes)
+        self._columns = [(position, f"column {labels[position]!r} of {name}") for position in positions]
+        # A part of a column may have another type than the column, for example if the part has no missing value.
+        dtypes = [_column(frame, *column).dtype for column in self._columns]
+        CheckedDataset.__init__(self, (len(frame), len(positions)), np.result_type(*dtypes), name)
+
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        sliced = hasattr(self._frame, "iloc")
+        part = self._frame.iloc[start:stop] if sliced else self._frame.slice(start, stop - start)
+        rows = np.empty((stop - start, self.shape[1]), self.dtype)
+        for j, column in enumerate(self._columns):
+            rows[:, j] = _column(part, *column)
+        return rows
+
+
 class DeviceDataset(CheckedDataset):
     """A CuPy array. `read` returns CuPy arrays on the same device."""
 
@@ -132,6 +171,7 @@ class DaskDataset(CheckedDataset):
         """Return the SHA-256 of shape, dtype and rows; the workers hash the rows that they hold."""
         return self._combine(dask_digests(self._array))
 
+    @unannotated
     def take(self, indices: Any) -> np.ndarray:
         """Read a few rows, which the workers select; see `Dataset.take`.
 
@@ -156,6 +196,7 @@ class DaskDataset(CheckedDataset):
         check_chunk(rows, (len(ascending), self.shape[1]))
         return np.asarray(rows.get() if hasattr(rows, "get") else rows, self.dtype)[places.reshape(-1)]
 
+    @unannotated
     def _read(self, start: int, stop: int) -> Any:
         rows = plain_rows(computed(self._array[start:stop]), self.dtype)
         check_chunk(rows, (stop - start, self.shape[1]))
@@ -326,7 +367,7 @@ def _as_numbers(source: Any) -> np.ndarray:
 
 
 def _from_frame(frame: Any, columns: Sequence[str | int] | str | None, index: bool | None) -> Dataset:
-    """Open columns of a pandas, polars or pyarrow table, copied once unless they are stored as one block of numbers."""
+    """Open columns of a pandas, polars or pyarrow table without copying them."""
     name = f"{type(frame).__module__.split('.')[0]} {type(frame).__name__}"
     labels = frame.column_names if hasattr(frame, "column_names") else list(frame.columns)
     names = [str(label) for label in labels]
@@ -336,20 +377,21 @@ def _from_frame(frame: Any, columns: Sequence[str | int] | str | None, index: bo
     if columns is None and len(labels) > 1 and without:
         chosen = chosen[without:]
         notes = [left_out(names[0], name, index_content(_first_values(frame)))] if index is None else []
-    elif columns is None and hasattr(frame, "iloc"):
-        whole = frame.to_numpy()
-        if whole.dtype.kind in "fiub":
-            dataset = ArrayDataset(whole, name)
-            dataset.feature_names = _feature_names(labels)
-            return dataset
+    elif columns is None and hasattr(frame, "iloc") and _is_one_block(frame):
+        dataset: ArrayDataset = ArrayDataset(frame.to_numpy(), name)
+        dataset.feature_names = _feature_names(labels)
+        return dataset
     check_shape((len(frame), len(chosen)), name)
-    parts = [_column(frame, position, f"column {names[position]!r} of {name}") for position in chosen]
-    table = np.empty((len(frame), len(parts)), dtype=np.result_type(*parts))
-    for j, part in enumerate(parts):
-        table[:, j] = part
-    dataset = ArrayDataset(table, name, notes)
+    dataset = TableDataset(frame, chosen, names, name, notes)
     dataset.feature_names = _feature_names([labels[position] for position in chosen])
     return dataset
+
+
+def _is_one_block(frame: Any) -> bool:
+    """Return whether a pandas data frame stores its numbers as one array, which NumPy can use without a copy."""
+    few = frame.iloc[:1]
+    rows = few.to_numpy()
+    return bool(rows.size and rows.dtype.kind in "fiub" and np.may_share_memory(rows, few.iloc[:, 0].to_numpy()))
 
 
 def _index_columns(frame: Any, labels: Sequence[Any]) -> int:

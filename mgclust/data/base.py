@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.base.by_value import by_value
-from mgclust.base.dask_arrays import computed
+from mgclust.base.dask_arrays import computed, unannotated
 from mgclust.base.errors import InputError
 from mgclust.data import chunks
 from mgclust.data.chunks import row_digests
@@ -243,6 +243,7 @@ def _digest_rows(n_features: int, dtype: np.dtype) -> int:
     return max(1, _DIGEST_BYTES // (n_features * dtype.itemsize))
 
 
+@unannotated
 def dask_digests(array: Any) -> np.ndarray:
     """Return the `row_digests` of the blocks of a Dask array, which the workers compute from the blocks they hold."""
     rows = array.rechunk((_digest_rows(array.shape[1], array.dtype), array.shape[1]))

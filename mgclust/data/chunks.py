@@ -78,7 +78,7 @@ def row_digests(rows: Any) -> np.ndarray:
     return np.frombuffer(hashlib.sha256(host.reshape(-1).view(np.uint8).data).digest(), np.uint8)[None, :]
 
 
-def transformed(x: Any, detrend: bool, zscore: bool) -> tuple[Any, Any]:
+def transformed(x: Any, detrend: bool, zscore: bool, sample: bool = False) -> tuple[Any, Any]:
     """Transform rows: see `mgclust.data.rows.RowTransform`."""
     xp = x.__array_namespace__()
     out = xp.empty(x.shape, dtype="float64")
@@ -86,11 +86,11 @@ def transformed(x: Any, detrend: bool, zscore: bool) -> tuple[Any, Any]:
     step = max(1, NUMBERS_AT_ONCE // max(1, x.shape[1]))
     for start in range(0, x.shape[0], step):
         part = slice(start, start + step)
-        out[part], constant[part] = _transformed(x[part], detrend, zscore, xp)
+        out[part], constant[part] = _transformed(x[part], detrend, zscore, sample, xp)
     return out, constant
 
 
-def _transformed(x: Any, detrend: bool, zscore: bool, xp: Any) -> tuple[Any, Any]:
+def _transformed(x: Any, detrend: bool, zscore: bool, sample: bool, xp: Any) -> tuple[Any, Any]:
     finite = xp.isfinite(x).all(axis=1, keepdims=True)
     wide = xp.where(finite, x, 0).astype("float64")
     scale = abs(wide).max(axis=1, keepdims=True)
@@ -101,6 +101,8 @@ def _transformed(x: Any, detrend: bool, zscore: bool, xp: Any) -> tuple[Any, Any
     constant = xp.zeros(x.shape[0], dtype=bool)
     if zscore:
         deviation = (wide * wide).mean(axis=1, keepdims=True) ** 0.5
+        if sample and x.shape[1] > 1:
+            deviation = deviation * (x.shape[1] / (x.shape[1] - 1)) ** 0.5
         # After the mean is subtracted from a constant row, only rounding errors are left.
         flat = deviation <= 1e-12 * scale
         constant = (flat & finite)[:, 0]
@@ -108,11 +110,11 @@ def _transformed(x: Any, detrend: bool, zscore: bool, xp: Any) -> tuple[Any, Any
     return xp.where(finite, wide, x), constant
 
 
-def transform_chunk(chunk: Any, detrend: bool, zscore: bool, block_info: Any = None) -> Any:
+def transform_chunk(chunk: Any, detrend: bool, zscore: bool, sample: bool = False, block_info: Any = None) -> Any:
     """Transform the rows of a chunk; raise an error if a row cannot be scaled."""
     if not chunk.size:  # Dask calls the function with an empty chunk to infer types
         return chunk
-    rows, constant = transformed(chunk, detrend, zscore)
+    rows, constant = transformed(chunk, detrend, zscore, sample)
     if bool(constant.any()):
         offset = block_info[0]["array-location"][0][0] if block_info else 0
         first = offset + int(constant.argmax())

@@ -18,6 +18,7 @@ from mgclust.data.location import Location, is_path
 from mgclust.data.options import Requested
 from mgclust.data.readers.nifti import is_volume
 from mgclust.data.readers.numpy_files import open_memmap
+from mgclust.data.readers.preparation import Preparation
 from mgclust.data.readers.volumes import open_volumes
 from mgclust.data.rows import RowTransform, TransformedDataset
 
@@ -35,6 +36,14 @@ def open_dataset(
     constant: str | None = None,
     header: bool | None = None,
     index: bool | None = None,
+    dummy_volumes: int | None = None,
+    smoothing_fwhm: float | None = None,
+    low_pass: float | None = None,
+    high_pass: float | None = None,
+    t_r: float | None = None,
+    confounds: Any = None,
+    confound_names: Sequence[str] | str | None = None,
+    fd_threshold: float | None = None,
 ) -> Dataset:
     """Open rows for clustering, without reading more of them than needed.
 
@@ -58,8 +67,9 @@ def open_dataset(
     mask : path, nibabel image or array, optional
         Voxels of a NIfTI series that are rows: a 3-D NIfTI file, image or array on the same grid, which is 1 in these
         voxels and 0 elsewhere. By default, each voxel whose series has a value other than 0 is a row.
-    standardize : {None, "zscore"}
-        "zscore" scales each row to mean 0 and standard deviation 1 over its features (divisor: their number).
+    standardize : {None, "zscore", "zscore_sample"}
+        Scale each row to mean 0 and standard deviation 1 over its features. The variance is the sum of squares divided
+        by the number n of features ("zscore") or by n - 1 ("zscore_sample", as in nilearn).
     detrend : bool
         Subtract from each row its least-squares line over its features, before standardising.
     delimiter : str, optional
@@ -79,6 +89,25 @@ def open_dataset(
         left out with a warning in three cases: it has no name (or is called ``index`` or ``Unnamed: 0``); its values
         are 0, 1, 2, ... in any order; or it is called ``id`` and holds text or distinct whole numbers. If `columns` is
         given, the first column is read only if `columns` lists it.
+    dummy_volumes : int, optional
+        Number of volumes that are left out at the beginning of each run of a BOLD series.
+    smoothing_fwhm : float, optional
+        Full width at half maximum, in mm, of the Gaussian that smooths each volume of a NIfTI series.
+    low_pass, high_pass : float, optional
+        Cutoff frequencies in Hz. The series keep the frequencies between `high_pass` and `low_pass` (Butterworth
+        filter of order 5, forwards and backwards). Both must be below ``0.5 / t_r``.
+    t_r : float, optional
+        Repetition time: seconds from one volume to the next, for the filter. By default, the file states it.
+    confounds : path or sequence of paths, optional
+        fMRIPrep's table of confounds of each run (``_desc-confounds_timeseries.tsv``). "auto": the table that belongs
+        to the name of the run, in the folder of the run.
+    confound_names : sequence of str or str, optional
+        Columns of the table that are regressed out of each row, such as ``["csf", "rot_*"]`` or ``"csf,rot_*"``. ``*``
+        stands for any characters. ``n/a`` in the first volume is replaced by the value of the second volume.
+    fd_threshold : float, optional
+        Leave out the volumes whose framewise displacement in the table (column ``framewise_displacement``) is above
+        this threshold in mm. `Dataset.describe` lists them. If there is a filter, they are replaced by a cubic spline
+        before it and left out after it.
 
     Returns
     -------
@@ -88,7 +117,13 @@ def open_dataset(
     Raises
     ------
     InputError
-        The source is not a table of real numbers, or cannot be read.
+        The source is not a table of real numbers, or cannot be read; or an option does not suit the source.
+
+    Notes
+    -----
+    The steps are done in this order, for each run: dummy volumes, smoothing, detrending, filter, scrubbing, confounds
+    (detrended and filtered like the series), standardising. nilearn does all of them except detrending and
+    standardising without other steps; it must be installed (``pip install 'mgclust[fmri]'``).
 
     Examples
     --------
@@ -101,19 +136,23 @@ def open_dataset(
     >>> rows.read(0, 1)
     array([[-1.,  1.]])
     """
-    if standardize not in (None, "zscore"):
-        raise InputError(f"standardize={standardize!r} should be 'zscore' or None.")
+    if standardize not in (None, "zscore", "zscore_sample"):
+        raise InputError(f"standardize={standardize!r} should be 'zscore', 'zscore_sample' or None.")
     if delimiter is not None and (not isinstance(delimiter, str) or len(delimiter) != 1):
         raise InputError(f"delimiter={delimiter!r} should be one character, such as ',' or '\\t'.")
-    transform = RowTransform(detrend=bool(detrend), zscore=standardize == "zscore")
+    transform = RowTransform(bool(detrend), standardize is not None, standardize == "zscore_sample")
+    steps = {
+        "dummy_volumes": dummy_volumes, "smoothing_fwhm": smoothing_fwhm, "low_pass": low_pass, "high_pass": high_pass,
+        "t_r": t_r, "confounds": confounds, "confound_names": confound_names, "fd_threshold": fd_threshold,
+    }  # fmt: skip
     volumes = _volumes(source)
     if volumes:
         if any(value is not None for value in (delimiter, columns, header, index)):
             raise InputError("delimiter, columns, header and index apply to tables; leave them out for a volume.")
-        return open_volumes(volumes, mask, transform, constant)
+        return open_volumes(volumes, mask, transform, constant, Preparation.of(steps))
     if is_path(source):
         reject_foreign(Location.of(source), "rows")
-    for name, value in (("mask", mask), ("constant", constant)):
+    for name, value in {"mask": mask, "constant": constant, **steps}.items():
         if value is not None:
             raise InputError(f"{name}=... applies to volumes (NIfTI); leave it out for a table.")
     for name, value in (("header", header), ("index", index)):

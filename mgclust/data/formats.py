@@ -24,6 +24,7 @@ from mgclust.data.graphs.text_chunks import TextChunks
 from mgclust.data.location import Location
 from mgclust.data.options import Requested
 from mgclust.data.readers.arrow_files import holds_parquet
+from mgclust.data.readers.gifti import read_vertex_labels
 from mgclust.data.readers.nifti import VOLUMES
 from mgclust.data.readers.numpy_files import open_npy, open_npz
 from mgclust.data.readers.tables import ParquetDataset, TextDataset
@@ -109,6 +110,7 @@ FORMATS = {
     ".edges": _EDGES,
     ".edgelist": _EDGES,
     ".el": _EDGES,
+    ".gii": Format(labels=lambda location: read_vertex_labels(location).labels),
 }
 _VOLUMES = f", {', '.join(VOLUMES)}"
 _MORE = {"rows": _VOLUMES, "graph": "", "labels": f"{_VOLUMES} or a result directory"}

@@ -10,12 +10,21 @@ from mgclust.base.errors import InputError
 from mgclust.data.base import Dataset
 from mgclust.data.formats import at_hand
 from mgclust.data.location import Location
+from mgclust.data.readers.cifti import brain_models, is_dlabel, labels_on_rows, read_grayordinate_labels
+from mgclust.data.readers.gifti import VertexLabels, is_gifti, read_vertex_labels
 from mgclust.data.readers.nifti import is_volume, read_label_volume
 from mgclust.data.readers.volumes import VolumeDataset
+from mgclust.outside.quoting import shortened
 from mgclust.outside.rooted_files import RootedFile
 from mgclust.results.result import load_result
 
 __all__ = ["labels_location", "read_label_pair", "read_labels"]
+
+# Suffix of a written file of labels -> what it is, which files can be compared with it, and what was clustered.
+_KINDS = {
+    ".nii.gz": ("a volume", "a .nii or .nii.gz", "a volume"),
+    ".dlabel.nii": ("a CIFTI file of labels", "a .dlabel.nii", "a CIFTI file"),
+}
 
 
 def labels_location(source: str | os.PathLike[str] | RootedFile) -> Location:
@@ -28,20 +37,25 @@ def labels_location(source: str | os.PathLike[str] | RootedFile) -> Location:
 
 
 def read_label_pair(first: str, second: str) -> tuple[np.ndarray, np.ndarray]:
-    """Read two labellings of the same rows, or of the same voxels.
+    """Read two labellings of the same rows, voxels, vertices or grayordinates.
 
     Parameters
     ----------
     first, second : path or URL
         Files or directories that `read_labels` reads. If one is a volume, the other must also be a volume, or the
-        result of clustering a volume.
+        result of clustering a volume. If one is a GIFTI file, the other must also be a GIFTI file, or the result of
+        clustering a CIFTI file. The same holds for a .dlabel.nii file.
 
     Returns
     -------
     ndarray, ndarray of shape (n,)
-        The labels. For volumes, a voxel is left out if it has no label in both volumes.
+        The labels. A voxel, vertex or grayordinate is left out if it has no label in both files.
     """
     given = [Location.of(each) for each in (first, second)]
+    if any(map(is_gifti, given)):
+        return _read_vertex_pair(given)
+    if any(map(is_dlabel, given)):
+        return _read_grayordinate_pair(given)
     if not any(map(is_volume, given)):
         return read_labels(first), read_labels(second)
     one, other = map(_volume_of, given)
@@ -51,17 +65,72 @@ def read_label_pair(first: str, second: str) -> tuple[np.ndarray, np.ndarray]:
     return labels[kept], others[kept]
 
 
+def _read_vertex_pair(given: list[Location]) -> tuple[np.ndarray, np.ndarray]:
+    files = [each for each in given if is_gifti(each)]
+    structure = read_vertex_labels(files[0]).structure
+    one, other = (_vertex_labels_of(each, structure) for each in given)
+    if one.structure and other.structure and one.structure != other.structure:
+        raise InputError(
+            f"labels={given[0].name!r} is of {shortened(one.structure, 40)}, and {given[1].name!r} of "
+            f"{shortened(other.structure, 40)}; give labels of one structure."
+        )
+    if len(one.labels) != len(other.labels):
+        raise InputError(
+            f"labels={given[0].name!r} has {len(one.labels):,} vertices, and {given[1].name!r} has "
+            f"{len(other.labels):,}; resample one of them to the other's surface."
+        )
+    kept = (one.labels >= 0) | (other.labels >= 0)
+    return one.labels[kept], other.labels[kept]
+
+
+def _vertex_labels_of(location: Location, structure: str) -> VertexLabels:
+    """Read a GIFTI file, or the GIFTI file of a structure in a result directory."""
+    if is_gifti(location):
+        return read_vertex_labels(location)
+    found = []
+    if not location.remote and location.is_directory():
+        names = [name for name in location.listed() if name.endswith("_dseg.label.gii") and "/" not in name]
+        found = [each for each in (read_vertex_labels(location.inside(name)) for name in names)
+                 if each.structure == structure or not structure]  # fmt: skip
+    if len(found) != 1:
+        of = f" of {shortened(structure, 40)}" if structure else ""
+        raise InputError(
+            f"labels={location.name!r} holds no labels of vertices{of}, but the other labels are of vertices; give a "
+            ".label.gii file, or the result directory of a CIFTI file."
+        )
+    return found[0]
+
+
+def _read_grayordinate_pair(given: list[Location]) -> tuple[np.ndarray, np.ndarray]:
+    (models, labels), (others_models, others) = (
+        read_grayordinate_labels(each if is_dlabel(each) else _written(each, ".dlabel.nii")) for each in given
+    )
+    if models != others_models:
+        raise InputError(
+            f"labels={given[0].name!r} has other grayordinates than {given[1].name}; give files with the same "
+            "grayordinates."
+        )
+    kept = (labels >= 0) | (others >= 0)
+    return labels[kept], others[kept]
+
+
 def _volume_of(location: Location) -> Location:
     """Return the location of the volume of labels: the file itself, or the volume in a result directory."""
     if is_volume(location):
         return location
+    return _written(location, ".nii.gz")
+
+
+def _written(location: Location, suffix: str) -> Location:
+    """Return the location of the label file with a suffix in a result directory."""
     found = []
     if not location.remote and location.is_directory():
-        found = [name for name in location.listed() if name.endswith("_dseg.nii.gz") and "/" not in name]
+        found = [name for name in location.listed() if name.endswith(f"_dseg{suffix}") and "/" not in name]
     if len(found) != 1:
+        what, remedy, source = _KINDS[suffix]
         raise InputError(
-            f"labels={location.name!r} is not a volume, but the other labels are; give a .nii or .nii.gz file, or "
-            "the result directory of a volume."
+            f"labels={location.name!r} is not {what}, but the other labels are; give {remedy} file, or the result "
+            f"directory of {source}."
         )
     return location.inside(found[0])
 
@@ -79,17 +148,20 @@ def read_labels(source: str | os.PathLike[str] | RootedFile, dataset: Dataset | 
         - .csv or .tsv: a column ``label`` (and optionally a column ``row``, from 0), or only one column;
         - .txt: one label per line;
         - .nii or .nii.gz: a volume of labels, with 0 for no label;
+        - .dlabel.nii: one label per grayordinate, with 0 for no label;
+        - .gii: one label per vertex of a surface, with 0 for no label;
         - a result directory.
 
         Text may be compressed (.gz, .bz2, .zst).
     dataset : Dataset, optional
-        The clustered rows. If the source is a volume, the labels of the voxels of this dataset are returned; by
-        default, the labels of all voxels.
+        The clustered rows. If the source is a volume, a CIFTI file or a GIFTI file, the labels of the voxels or
+        grayordinates of this dataset are returned. Rows of structures that a GIFTI file does not describe have the
+        label -1. By default, the labels of all voxels, grayordinates or vertices are returned.
 
     Returns
     -------
     ndarray of shape (n,)
-        Labels as integers or strings; -1 for voxels of a volume without a label.
+        Labels as integers or strings; -1 for voxels or vertices without a label.
 
     Raises
     ------
@@ -97,6 +169,8 @@ def read_labels(source: str | os.PathLike[str] | RootedFile, dataset: Dataset | 
         The source holds no labels, or cannot be read.
     """
     location = Location.of(source)
+    if is_dlabel(location):
+        return _grayordinate_labels(location, dataset)
     if is_volume(location):
         if dataset is None:
             return read_label_volume(location)[1]
@@ -105,6 +179,10 @@ def read_labels(source: str | os.PathLike[str] | RootedFile, dataset: Dataset | 
                 f"labels={location.name!r} is a volume, but the rows are not voxels; give one label for each row."
             )
         return read_label_volume(location, dataset.runs[0].grid, dataset.runs[0].location.name)[1][dataset.chosen]
+    if is_gifti(location) and isinstance(dataset, VolumeDataset):
+        if dataset.kind != "cifti":
+            raise InputError(f"labels={location.name!r} are of vertices, but the rows are voxels; give a volume.")
+        return labels_on_rows(location, dataset.runs[0].location)[dataset.chosen]
     if location.beneath is not None:
         location = labels_location(location.beneath)
     elif not location.remote and location.is_directory():
@@ -115,3 +193,20 @@ def read_labels(source: str | os.PathLike[str] | RootedFile, dataset: Dataset | 
     with location.reading(), at_hand(location, "labels") as (file, format):
         assert format.labels is not None
         return format.labels(file)
+
+
+def _grayordinate_labels(location: Location, dataset: Dataset | None) -> np.ndarray:
+    models, labels = read_grayordinate_labels(location)
+    if dataset is None:
+        return labels
+    if not isinstance(dataset, VolumeDataset) or dataset.kind != "cifti":
+        raise InputError(
+            f"labels={location.name!r} are of grayordinates, but the rows are not; give one label for each row."
+        )
+    series = dataset.runs[0].location
+    if brain_models(series) != models:
+        raise InputError(
+            f"labels={location.name!r} has other grayordinates than {series.name}; give a file with the same "
+            "grayordinates."
+        )
+    return labels[dataset.chosen]

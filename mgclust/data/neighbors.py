@@ -1,4 +1,4 @@
-"""Neighbour graphs of the rows of a volume: voxels that touch.
+"""Neighbour graphs of the rows of a volume: voxels that touch, and vertices that an edge of a mesh joins.
 
 A graph lists the neighbours of each row, as the rows of a CSR matrix without values. It is symmetric, and no row is its
 own neighbour.
@@ -14,9 +14,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mgclust.base.errors import InputError
+from mgclust.data.base import Dataset
+from mgclust.data.readers.cifti import BrainStructure, Surfaces, brain_models, brain_structures, meshes_of
+from mgclust.data.readers.gifti import Mesh
+from mgclust.data.readers.volumes import VolumeDataset
 from mgclust.outside.inflation import check_memory
 
-__all__ = ["CONNECTIVITIES", "RowNeighbors", "checked_neighbors", "from_pairs", "volume_neighbors"]
+__all__ = [
+    "CONNECTIVITIES",
+    "RowNeighbors",
+    "checked_neighbors",
+    "coordinates_of",
+    "from_pairs",
+    "neighbors_of",
+    "volume_neighbors",
+]
 
 # Number of neighbours of a voxel -> largest number of axes along which a neighbour's index differs.
 CONNECTIVITIES = {6: 1, 18: 2, 26: 3}
@@ -113,6 +125,105 @@ def volume_neighbors(chosen: Any, shape: Sequence[int], connectivity: int = 26) 
     return RowNeighbors(starts, columns)
 
 
+def neighbors_of(dataset: Dataset, connectivity: int = 26, surfaces: Surfaces = None) -> RowNeighbors:
+    """Find the neighbours of the rows of a BOLD series.
+
+    - NIfTI: voxels that touch are neighbours.
+    - CIFTI: two vertices are neighbours if an edge of the mesh joins them. Two voxels are neighbours if they touch and
+      belong to the same structure. Grayordinates of different structures are never neighbours, so that a parcel lies in
+      one structure. The smoothing of Connectome Workbench also treats structures separately by default.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The return value of `open_dataset` for a BOLD series.
+    connectivity : {6, 18, 26}
+        Which voxels touch: they share a face (6), a face or an edge (18), or a face, an edge or a corner (26).
+    surfaces : path, sequence of paths, or None
+        Surfaces of a CIFTI file: a .surf.gii file for each structure that has vertices. A surface belongs to the
+        structure that its metadata name (``AnatomicalStructurePrimary``), else to the next structure of the CIFTI file.
+        Meshes that `mgclust.data.readers.gifti.read_mesh` has returned are also accepted.
+
+    Returns
+    -------
+    RowNeighbors
+        The graph of the rows. Constant voxels, which are not rows, are not in the graph.
+
+    Raises
+    ------
+    InputError
+        The dataset is not a BOLD series, a surface is missing, or a surface has another number of vertices.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mgclust import open_dataset
+    >>> from mgclust.data import samples
+    >>> from mgclust.data.neighbors import neighbors_of
+    >>> localizer = open_dataset(samples.path("localizer"), mask=samples.mask_path())
+    >>> graph = neighbors_of(localizer)
+    >>> localizer.shape[0], int(np.diff(graph.starts).max())  # two slices
+    (1983, 17)
+    """
+    _axes_that_differ(connectivity)
+    volumes = _volumes(dataset, surfaces)
+    if volumes.kind == "nifti":
+        return volume_neighbors(volumes.chosen, volumes.runs[0].grid.shape, connectivity)
+    _, structures, meshes = _on_surfaces(volumes, surfaces)
+    rows = _row_numbers(volumes.chosen)
+    pairs = []
+    for structure in structures:
+        own = rows[structure.grayordinates]
+        if structure.n_vertices:
+            pairs += _mesh_pairs(structure, own, meshes[structure.name])
+        elif (own >= 0).any():
+            pairs.append(_voxel_pairs(structure.places[own >= 0], own[own >= 0], connectivity))
+    first, second = (np.concatenate([pair[side] for pair in pairs] or [rows[:0]]) for side in (0, 1))
+    return from_pairs(first, second, volumes.shape[0])
+
+
+def coordinates_of(dataset: Dataset, surfaces: Surfaces = None) -> np.ndarray:
+    """Return the coordinates of the rows of a BOLD series.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The return value of `open_dataset` for a BOLD series.
+    surfaces : path, sequence of paths, or None
+        Surfaces of a CIFTI file, as for `neighbors_of`.
+
+    Returns
+    -------
+    ndarray of shape (n, 3), float64
+        Coordinates x, y and z in mm: of the centre of a voxel by the affine of the file, or of a vertex of a mesh.
+
+    Raises
+    ------
+    InputError
+        The dataset is not a BOLD series, a surface is missing, or a surface has another number of vertices.
+
+    Examples
+    --------
+    >>> from mgclust import open_dataset
+    >>> from mgclust.data import samples
+    >>> from mgclust.data.neighbors import coordinates_of
+    >>> coordinates_of(open_dataset(samples.path("localizer"), mask=samples.mask_path())).shape
+    (1983, 3)
+    """
+    volumes = _volumes(dataset, surfaces)
+    if volumes.kind == "nifti":
+        return _millimetres(volumes.voxels, np.array(volumes.runs[0].grid.affine))
+    models, structures, meshes = _on_surfaces(volumes, surfaces)
+    everywhere = np.full((volumes.runs[0].grid.size, 3), np.nan)
+    for structure in structures:
+        if structure.n_vertices:
+            where = meshes[structure.name].coordinates[structure.places]
+        else:
+            where = _millimetres(structure.places, np.asarray(models.affine))
+        everywhere[structure.grayordinates] = where
+    return everywhere[volumes.chosen]
+
+
 def checked_neighbors(graph: Any, n: int) -> RowNeighbors:
     """Check a given graph of rows, and convert it to lists of neighbours.
 
@@ -178,6 +289,62 @@ def from_pairs(first: np.ndarray, second: np.ndarray, n: int) -> RowNeighbors:
     counts = np.bincount(keys // n, minlength=n) if len(keys) else np.zeros(n, dtype=np.int64)
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     return RowNeighbors(starts, (keys % max(n, 1)).astype(np.int32))
+
+
+def _volumes(dataset: Dataset, surfaces: Surfaces) -> VolumeDataset:
+    if not isinstance(dataset, VolumeDataset):
+        raise InputError(
+            f"{dataset.name} is not a BOLD series, so its rows have no places; give a .nii, .nii.gz or .dtseries.nii "
+            "file, or a graph of the rows."
+        )
+    if surfaces is not None and dataset.kind == "nifti":
+        raise InputError(f"surfaces applies to CIFTI, but {dataset.name} is NIfTI: leave surfaces out.")
+    return dataset
+
+
+def _on_surfaces(volumes: VolumeDataset, surfaces: Surfaces) -> tuple[Any, list[BrainStructure], dict[str, Mesh]]:
+    """Return the grayordinates of a CIFTI file (nibabel's BrainModelAxis), its structures, and their meshes."""
+    location = volumes.runs[0].location
+    with location.reading():
+        models = brain_models(location)
+        structures = brain_structures(models, location.name)
+    return models, structures, meshes_of(structures, surfaces, location.name)
+
+
+def _row_numbers(chosen: np.ndarray) -> np.ndarray:
+    """Return the row of each grayordinate, or -1 if the grayordinate is not a row."""
+    rows = np.full(len(chosen), -1, dtype=np.int64)
+    rows[chosen] = np.arange(np.count_nonzero(chosen))
+    return rows
+
+
+def _mesh_pairs(structure: BrainStructure, rows: np.ndarray, mesh: Mesh) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return the pairs of rows that an edge joins; vertices that are not rows have no pairs."""
+    row_at = np.full(structure.n_vertices, -1, dtype=np.int64)
+    row_at[structure.places] = rows
+    corners = row_at[mesh.triangles]
+    pairs = []
+    for one, other in ((0, 1), (1, 2), (2, 0)):
+        there = (corners[:, one] >= 0) & (corners[:, other] >= 0)
+        pairs.append((corners[there, one], corners[there, other]))
+    return pairs
+
+
+def _voxel_pairs(voxels: np.ndarray, rows: np.ndarray, connectivity: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the pairs of rows whose voxels touch, for voxels in any order."""
+    low = voxels.min(axis=0)
+    shape = tuple(int(size) for size in voxels.max(axis=0) - low + 1)
+    check_memory("a structure of the CIFTI file", _GRID_BYTES * math.prod(shape), "give a file with a smaller grid")
+    mask = np.zeros(shape, dtype=bool)
+    places = np.ravel_multi_index(tuple((voxels - low).T), shape)
+    mask.reshape(-1)[places] = True
+    graph = volume_neighbors(mask, shape, connectivity)
+    in_order = rows[np.argsort(places)]
+    return np.repeat(in_order, np.diff(graph.starts)), in_order[graph.columns]
+
+
+def _millimetres(voxels: np.ndarray, affine: np.ndarray) -> np.ndarray:
+    return voxels @ affine[:3, :3].T + affine[:3, 3]
 
 
 def _axes_that_differ(connectivity: int) -> int:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mgclust.params import Anything, Boolean, Choice, Integer, Option
+from mgclust.params import Anything, Boolean, Choice, Integer, Option, Real
 
-__all__ = ["GRAPH_OPTIONS", "ROW_OPTIONS", "Requested"]
+__all__ = ["GRAPH_OPTIONS", "PREPARATION_OPTIONS", "ROW_OPTIONS", "Requested"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,33 @@ _TABLE_OPTIONS = (
            Boolean(help="Whether the first column of a table numbers or names the rows; detected by default.")),
 )  # fmt: skip
 
+# Steps that prepare a BOLD series, in the order in which they are done. nilearn's names are used for what it has.
+PREPARATION_OPTIONS = (
+    Option("dummy_volumes", None,
+           Integer(at_least=0, optional=True,
+                   help="Volumes to leave out at the beginning of each run.")),
+    Option("smoothing_fwhm", None,
+           Real(above=0, optional=True, remedy="give millimetres, such as 6, or leave it out",
+                help="Smooth each volume with a Gaussian of this full width at half maximum, in mm.")),
+    Option("low_pass", None,
+           Real(above=0, optional=True, remedy="give Hz, such as 0.1, or leave it out",
+                help="Remove frequencies above this frequency, in Hz.")),
+    Option("high_pass", None,
+           Real(above=0, optional=True, remedy="give Hz, such as 0.01, or leave it out",
+                help="Remove frequencies below this frequency, in Hz.")),
+    Option("t_r", None,
+           Real(above=0, optional=True, remedy="give seconds, such as 2, or leave it out",
+                help="Time from one volume to the next, in seconds; read from the file by default.")),
+    Option("confounds", None,
+           Anything(help="fMRIPrep's table of confounds (.tsv) of each run, separated by commas; 'auto' finds them by "
+                         "the names of the runs.")),
+    Option("confound_names", None,
+           Anything(help="Columns of the table to regress out, separated by commas; * stands for any letters.")),
+    Option("fd_threshold", None,
+           Real(above=0, optional=True, remedy="give millimetres, such as 0.5, or leave it out",
+                help="Leave out volumes with a larger framewise displacement, in mm.")),
+)  # fmt: skip
+
 # `mgclust.output.file_run.open_sources` accepts these options.
 ROW_OPTIONS = (
     Option("mask", None,
@@ -60,9 +87,12 @@ ROW_OPTIONS = (
     Option("columns", None, Anything(help="Columns of a table, by name or position from 0, separated by commas.")),
     Option("delimiter", None, Anything(help="Separator of a .csv or .tsv file; guessed by default.")),
     *_TABLE_OPTIONS,
-    Option("standardize", None, Choice("zscore", help="Scale each row (of each run) to mean 0, standard deviation 1.")),
+    Option("standardize", None,
+           Choice("zscore", "zscore_sample",
+                  help="Scale each row (of each run) to mean 0, standard deviation 1; zscore_sample: of n - 1.")),
     Option("detrend", False,
            Boolean(help="Subtract the least-squares line from each row (of each run), before scaling.")),
+    *PREPARATION_OPTIONS,
 )  # fmt: skip
 GRAPH_OPTIONS = (
     Option("columns", None,

@@ -25,7 +25,13 @@ class RowTransform:
     """Transformations of each row: first `detrend`, then `zscore`."""
 
     detrend: bool  # subtract the row's least-squares line
-    zscore: bool  # subtract the row's mean and divide by its standard deviation (divisor: n_features)
+    zscore: bool  # subtract the row's mean and divide by its standard deviation
+    sample: bool = False  # the divisor of the variance is n_features - 1 instead of n_features
+
+    @property
+    def standardize(self) -> str | None:
+        """Value of the option `standardize`."""
+        return None if not self.zscore else "zscore_sample" if self.sample else "zscore"
 
     def __bool__(self) -> bool:
         """True if any transformation changes rows."""
@@ -47,7 +53,7 @@ class RowTransform:
         constant : array of shape (m,), bool
             True for rows that cannot be scaled, because all their values are equal.
         """
-        return chunks.transformed(x, self.detrend, self.zscore)
+        return chunks.transformed(x, self.detrend, self.zscore, self.sample)
 
 
 class TransformedDataset(Dataset):
@@ -81,7 +87,7 @@ class TransformedDataset(Dataset):
         array = self.source.dask_array
         if array is None:
             return None
-        what = {"detrend": self.transform.detrend, "zscore": self.transform.zscore}
+        what = {"detrend": self.transform.detrend, "zscore": self.transform.zscore, "sample": self.transform.sample}
         return array.map_blocks(by_value(partial(chunks.transform_chunk, **what), chunks), dtype=self.dtype)
 
     def fingerprint(self) -> str:
@@ -94,7 +100,7 @@ class TransformedDataset(Dataset):
 
     def describe(self) -> dict[str, Any]:
         """Describe the source and the transformations of its rows."""
-        done = {"standardize": "zscore" if self.transform.zscore else None, "detrend": self.transform.detrend}
+        done = {"standardize": self.transform.standardize, "detrend": self.transform.detrend}
         return {**self.source.describe(), **done}
 
     def reading_bytes(self, rows: int) -> int:

@@ -64,10 +64,13 @@ class Context:
         Where to save checkpoints and resume from.
     room : callable
         Returns the bytes of host memory that checkpoints may now use for copies.
-    keep_on_workers : bool
-        Whether delivered arrays stay on the worker of this rank. Also an attribute, like `beside`.
+    host_free : callable
+        Returns the bytes of host memory that this rank may still take.
+    client_free : int, optional
+        Bytes of host memory that the client may take for the result; None if the client receives no arrays, or is this
+        process. Also an attribute.
     beside : Beside, optional
-        Second set of rows, which is combined with the rows of the data.
+        Second set of rows, which is combined with the rows of the data. Also an attribute.
 
     Attributes
     ----------
@@ -99,7 +102,8 @@ class Context:
         emit: Emit | None,
         checkpoint: CheckpointConfig | MemoryCheckpoint | None = None,
         room: Callable[[], int] = lambda: 0,
-        keep_on_workers: bool = False,
+        host_free: Callable[[], int],
+        client_free: int | None = None,
         beside: Beside | None = None,
     ) -> None:
         self.comm = comm
@@ -109,7 +113,7 @@ class Context:
         self.dtype = rows.dtype
         self.dataset_shape = (partition.n_rows, rows.n_features)
         self.free, self.spare, self._limited = free, spare, limited
-        self.keep_on_workers = keep_on_workers
+        self._host_free, self.client_free = host_free, client_free
         self.beside = beside
         self.timings: dict[str, float] = {}
         self.delivered: dict[str, np.ndarray] = {}
@@ -135,6 +139,17 @@ class Context:
     def size(self) -> int:
         """Number of ranks."""
         return self.comm.size
+
+    def host_room(self, used: int) -> int:
+        """Return how many more bytes of host memory the method may take; negative if it has taken too many.
+
+        Parameters
+        ----------
+        used : int
+            Bytes of `free` that the method uses already. On a GPU they are not in host memory.
+        """
+        room = self._host_free()
+        return min(room, self.free - used) if self.kernels.device == "cpu" else room
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:

@@ -42,6 +42,7 @@ class RankAssignment:
     spillable: int = 0  # bytes of the worker's memory that Dask writes to disk if memory is needed
     offset: np.ndarray | None = None  # argument of `Rows`
     keep_on_workers: bool = False  # whether arrays of the result stay with their ranks
+    client_free: int | None = None  # bytes that the client may take for arrays of the result, if it receives them
 
 
 @dataclass
@@ -274,7 +275,8 @@ def _execute(
         emit=emit,
         checkpoint=spec.checkpoint,
         room=lambda: _room(assignment),
-        keep_on_workers=assignment.keep_on_workers,
+        host_free=lambda: _host_share(assignment),
+        client_free=assignment.client_free,
         beside=None if beside is None else Beside.of(beside, comm.rank, comm.size),
     )
     with contextlib.closing(context.checkpoint), context.telling_of_compiling():

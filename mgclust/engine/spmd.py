@@ -22,8 +22,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import psutil
 
-from mgclust.base.dask_arrays import computed, is_dask
+from mgclust.base.dask_arrays import computed, is_dask, unannotated
 from mgclust.base.errors import ClusterUnavailableError, InsufficientMemoryError, WorkerLost
 from mgclust.base.progress import paced
 from mgclust.data import Dataset
@@ -90,6 +91,7 @@ def stays_on_workers(cluster: Cluster, rows: Dataset) -> bool:
     return cluster.lasting and rows.dask_array is not None
 
 
+@unannotated
 def run(
     spec: RunSpec,
     dataset: Dataset,
@@ -135,8 +137,16 @@ def run(
         spec = replace(spec, arguments=_here(spec.arguments), row_arguments=_here(spec.row_arguments))
     offset = offset_of(dataset, np.dtype(spec.dtype), spec.metric, spec.typical)
     keep_on_workers = stays_on_workers(cluster, beside or dataset)
+    receives = cluster.client is not None and not keep_on_workers
     first = RankAssignment(
-        spec, "", 0, Partition.plan(dataset.shape[0], 1), cluster.device, offset=offset, keep_on_workers=keep_on_workers
+        spec,
+        "",
+        0,
+        Partition.plan(dataset.shape[0], 1),
+        cluster.device,
+        offset=offset,
+        keep_on_workers=keep_on_workers,
+        client_free=psutil.virtual_memory().available if receives else None,
     )
     if cluster.client is not None:
         return _on_workers(first, dataset, cluster, on_progress, beside)

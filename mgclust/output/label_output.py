@@ -3,7 +3,7 @@
 For a graph with names, the clusters are written as a table. For a BOLD series, they are written as files that fMRI
 programs read: a label volume, a table, and a description of how they were computed. File names follow BIDS derivatives:
 ``sub-01_task-rest_bold.nii.gz`` becomes ``sub-01_task-rest_desc-densityPeaks_dseg.nii.gz``, with a ``.tsv`` and a
-``.json`` of the same name.
+``.json`` of the same name. A CIFTI file gives a ``.dlabel.nii``, and a ``.label.gii`` for each hemisphere.
 """
 
 from __future__ import annotations
@@ -22,15 +22,19 @@ import numpy as np
 from mgclust import __version__
 from mgclust.base.errors import InputError
 from mgclust.data import Dataset, Graph
-from mgclust.data.readers.cifti import brain_models, grayordinate
+from mgclust.data.readers.cifti import CORTICES, brain_models, brain_structures, grayordinate
+from mgclust.data.readers.gifti import NO_LABEL
 from mgclust.data.readers.nifti import need_nibabel, read_header
 from mgclust.data.readers.volumes import VolumeDataset
+from mgclust.outside.inflation import check_memory
 from mgclust.results.array_files import CSV_ROWS
 
 __all__ = ["output_stem", "write_labels"]
 
 # The intent code of NIfTI for values that are labels.
 _LABEL = "label"
+# Entities of BIDS that come after the hemisphere in a name.
+_AFTER_HEMISPHERE = ("space", "split", "recording", "chunk", "seg", "res", "den", "label", "desc")
 
 
 def write_labels(
@@ -47,7 +51,9 @@ def write_labels(
     - BOLD series (NIfTI): a volume, a table and a JSON file. The volume ``<stem>_desc-<method>_dseg.nii.gz`` has the
       grid of the series (int32; 0 is background, cluster k has the value k + 1). The table ``_dseg.tsv`` has one line
       per cluster; cluster 0 is called ``parcel 1``. ``_dseg.json`` describes how the clusters were computed.
-    - CIFTI file: the same, with ``_dseg.dlabel.nii`` instead of the volume.
+    - CIFTI file: the same, with ``_dseg.dlabel.nii`` instead of the volume. In addition, each cortex gets a GIFTI file
+      of labels with the same values and colours, ``<stem>_hemi-L_desc-<method>_dseg.label.gii`` or ``hemi-R``. A vertex
+      that is not a row has the value 0.
     - Graph with names of nodes: ``labels.csv`` with these names instead of row numbers.
     - Any other input: no further file.
 
@@ -125,6 +131,7 @@ def _write_segmentation(
             raise InputError(f"centers has {len(centers)} rows, it should have one for each of {n_clusters} clusters.")
     stem = output_stem([run.location.path for run in dataset.runs], method)
     keys = dataset.to_grid(labels + 1).astype(np.int32)
+    surfaces: list[Path] = []
     volume = directory / f"{stem}{'.nii.gz' if dataset.kind == 'nifti' else '.dlabel.nii'}"
     names = [f"parcel {index}" for index in range(1, n_clusters + 1)]  # numbered as in the volume
     colors = plots.cluster_colors(n_clusters)
@@ -133,7 +140,9 @@ def _write_segmentation(
         places = _voxel_columns(dataset, labels, centers)
     else:
         models = brain_models(dataset.runs[0].location)
-        _write_dlabel(volume, keys, names, colors, models, method)
+        table_of_labels = _label_table(names, colors)
+        _write_dlabel(volume, keys, table_of_labels, models, method)
+        surfaces = _write_surfaces(directory, stem, keys, table_of_labels, models, dataset)
         places = _grayordinate_columns(dataset, models, centers)
     table, sidecar = directory / f"{stem}.tsv", directory / f"{stem}.json"
     columns = {
@@ -146,7 +155,7 @@ def _write_segmentation(
     _write_table(table, columns)
     facts = _facts(dataset, labels, method, parameters, n_clusters)
     sidecar.write_text(json.dumps(facts, indent=2, default=str) + "\n", encoding="utf-8")
-    return [volume, table, sidecar]
+    return [volume, table, sidecar, *surfaces]
 
 
 def output_stem(paths: list[str], method: str) -> str:
@@ -203,15 +212,56 @@ def _write_volume(path: Path, keys: np.ndarray, dataset: VolumeDataset) -> None:
     path.write_bytes(gzip.compress(image.to_bytes(), compresslevel=6, mtime=0))
 
 
-def _write_dlabel(path: Path, keys: np.ndarray, names: list[str], colors: np.ndarray, models: Any, title: str) -> None:
-    """Write one label per grayordinate: 0 for no cluster, and 1, 2, ... for the names in their order."""
+def _label_table(names: list[str], colors: np.ndarray) -> dict[int, tuple[str, tuple[float, ...]]]:
+    """Return name and colour (red, green, blue, alpha; 0 to 1) for each key: 0 for no cluster, then the names."""
+    table: dict[int, tuple[str, tuple[float, ...]]] = {0: (NO_LABEL, (1.0, 1.0, 1.0, 0.0))}
+    return table | {k + 1: (name, (*map(float, colors[k]), 1.0)) for k, name in enumerate(names)}
+
+
+def _write_dlabel(path: Path, keys: np.ndarray, table: dict[int, Any], models: Any, title: str) -> None:
+    """Write one key per grayordinate."""
     nibabel = need_nibabel(str(path))
-    table: dict[int, tuple[str, tuple[float, ...]]] = {0: ("???", (1.0, 1.0, 1.0, 0.0))}
-    table |= {k + 1: (name, (*map(float, colors[k]), 1.0)) for k, name in enumerate(names)}
     axes = (nibabel.cifti2.LabelAxis([title], [table]), models)
     image = nibabel.cifti2.Cifti2Image(keys[None, :].astype(np.float32), axes)
     image.nifti_header.set_intent("ConnDenseLabel", name="ConnDenseLabel")
     nibabel.save(image, path)
+
+
+def _write_surfaces(
+    directory: Path, stem: str, keys: np.ndarray, table: dict[int, Any], models: Any, dataset: VolumeDataset
+) -> list[Path]:
+    """Write one key per vertex of each cortex."""
+    paths = []
+    for structure in brain_structures(models, dataset.runs[0].location.name):
+        if structure.name in CORTICES and structure.n_vertices:
+            check_memory(f"labels of {structure.name}", 40 * structure.n_vertices)
+            values = np.zeros(structure.n_vertices, dtype=np.int32)
+            values[structure.places] = keys[structure.grayordinates]
+            name, hemisphere = CORTICES[structure.name]
+            path = directory / f"{_of_hemisphere(stem, hemisphere)}.label.gii"
+            _write_label_gifti(path, values, table, name)
+            paths.append(path)
+    return paths
+
+
+def _of_hemisphere(stem: str, hemisphere: str) -> str:
+    """Put the hemisphere into a name, at its place in the order of BIDS."""
+    parts = stem.split("_")
+    place = next((i for i, part in enumerate(parts) if part.partition("-")[0] in _AFTER_HEMISPHERE), len(parts))
+    return "_".join([*parts[:place], f"hemi-{hemisphere}", *parts[place:]])
+
+
+def _write_label_gifti(path: Path, values: np.ndarray, table: dict[int, Any], structure: str) -> None:
+    gifti = need_nibabel(str(path)).gifti
+    labels = gifti.GiftiLabelTable()
+    for key, (name, color) in table.items():
+        label = gifti.GiftiLabel(key, *color)
+        label.label = name
+        labels.labels.append(label)
+    own = gifti.GiftiMetaData({"AnatomicalStructurePrimary": structure})
+    values_of_vertices = gifti.GiftiDataArray(values, intent="NIFTI_INTENT_LABEL", datatype="NIFTI_TYPE_INT32")
+    image = gifti.GiftiImage(meta=own, labeltable=labels, darrays=[values_of_vertices])
+    path.write_bytes(image.to_bytes())
 
 
 def _voxel_columns(dataset: VolumeDataset, labels: np.ndarray, centers: Any) -> dict[str, Any]:
@@ -267,6 +317,7 @@ def _facts(
         "Parameters": parameters,
         "Standardize": source["standardize"],
         "Detrend": source["detrend"],
+        "Preparation": source["preparation"],
         "TimePoints": source["time_points"],
         "ConstantDropped": source["constant_voxels_dropped"],
         "WithoutCluster": int((labels < 0).sum()),

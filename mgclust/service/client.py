@@ -51,6 +51,7 @@ class Service(ServiceConnection):
         sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         *,
         mask: str | os.PathLike[str] | None = None,
+        confounds: Sequence[str | os.PathLike[str]] | None = None,
         options: dict[str, Any] | None = None,
         resources: dict[str, float] | None = None,
         priority: int = 0,
@@ -68,6 +69,8 @@ class Service(ServiceConnection):
             Local files to cluster, which are uploaded; or, with `remote`, files on the service's machine.
         mask : path, optional
             Mask of a volume; see `mgclust.open_dataset`.
+        confounds : sequence of paths, optional
+            Table of confounds of each run of a BOLD series; see `mgclust.open_dataset`.
         options : dict, optional
             Options for reading the files: ``columns``, ``standardize``, ``detrend``, ``n_nodes`` and others. Options
             that name columns are given as text, as on the command line: for example, ``{"weight": "none"}`` for a graph
@@ -125,6 +128,8 @@ class Service(ServiceConnection):
         }  # fmt: skip
         if mask is not None:
             request["mask"] = source(mask)
+        if confounds is not None:
+            request["confounds"] = [source(path) for path in confounds]
         return RemoteJob(self, self.call("POST", "/jobs", json=request))
 
     def upload(self, path: str | os.PathLike[str]) -> str:

@@ -29,9 +29,11 @@ from mgclust.algorithms.communities import estimator as communities
 from mgclust.algorithms.density_peaks.result_warnings import CHOSEN_BY, RowCounts, warnings_of
 from mgclust.algorithms.density_peaks.topography.significance import Peaks
 from mgclust.algorithms.fuzzy_c_means.result_warnings import problems_of
+from mgclust.algorithms.parcellation.estimator import Parcellation
 from mgclust.algorithms.silhouette.estimator import Silhouette, distances_left_out
 from mgclust.base.errors import MAX_SENTENCE, AmbiguousCountWarning, ClusteringWarning, Doubt, WeakStructureWarning
 from mgclust.data.sparse import SparseRows
+from mgclust.kernels.parcels.borders import PASSES
 from mgclust.results.result import Result
 
 DRAWS = 300
@@ -205,6 +207,14 @@ def of_communities(rng):
         yield from communities._warnings(model, SimpleNamespace(rounding=0.0012345, n_components=components))
 
 
+def parcels(rng):
+    numbers = [number(rng, 5) for _ in range(2)]
+    model = SimpleNamespace(n_clusters_=max(numbers), _numbers=sorted(numbers))
+    table = {f"scan_{name}dcbc": rng.normal(size=2) for name in ("", "random_", "coordinates_")}
+    table["scan_n_clusters"] = np.array(sorted(numbers))
+    yield from Parcellation._doubts(model, table, dict.fromkeys(numbers, PASSES))
+
+
 def silhouettes(rng):
     metric = str(rng.choice(["cosine", "correlation", "euclidean"]))
     yield from warnings_of_distances(0.123, metric, str(rng.choice(["float32", "float64"])))
@@ -234,7 +244,7 @@ def fits(rng):
 
 MAKERS = [
     density_peaks, fuzzy_c_means, affinity_propagation, number_of_exemplars, adaptive, canopies, of_communities,
-    of_any_method,
+    of_any_method, parcels,
 ]  # fmt: skip
 
 

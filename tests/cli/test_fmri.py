@@ -192,6 +192,54 @@ def test_every_rank_reads_its_own_rows(files, client):
     np.testing.assert_array_equal(ranks.labels_, alone.labels_)
 
 
+@pytest.mark.slow
+def test_every_rank_prepares_its_own_rows(files, client):
+    pytest.importorskip("nilearn")
+    table = Path("confounds.tsv").resolve()
+    values = np.random.default_rng(0).normal(size=(80, 3))
+    np.savetxt(table, values, delimiter="\t", header="csf\trot_x\tframewise_displacement", comments="")
+    dataset = open_dataset(
+        str(Path("bold.nii.gz").resolve()), mask="mask.nii.gz", standardize="zscore", detrend=True, smoothing_fwhm=4,
+        low_pass=0.1, high_pass=0.01, confounds=table, confound_names="csf,rot_*", fd_threshold=1.5, dummy_volumes=2,
+    )  # fmt: skip
+    alone = DensityPeaks(6, metric="correlation", client=None, device="cpu").fit(dataset)
+    ranks = DensityPeaks(6, metric="correlation", client=client, device="cpu", n_workers=4).fit(dataset)
+    assert ranks.result_.hardware["ranks"] == 4
+    np.testing.assert_array_equal(ranks.rho_, alone.rho_)
+    np.testing.assert_array_equal(ranks.labels_, alone.labels_)
+
+
+def test_a_prepared_series_from_the_command_line(mgclust_, files, made):
+    pytest.importorskip("nilearn")
+    lines = "".join(f"{'n/a' if k == 0 else k % 7}\t{k % 5 / 5}\n" for k in range(80))
+    for name in ("sub-1_desc-confounds_timeseries.tsv", "other.tsv"):
+        Path(name).write_text("csf\tframewise_displacement\n" + lines)
+    Path("bold.nii.gz").rename("sub-1_space-T1w_desc-preproc_bold.nii.gz")
+    steps = ["--smoothing-fwhm", "3", "--high-pass", "0.01", "--low-pass", "0.2", "--dummy-volumes", "1"]
+    scrub = ["--confounds", "auto", "--confound-names", "cs*", "--fd-threshold", "0.7"]
+    call = (
+        "run",
+        *SIX,
+        "sub-1_space-T1w_desc-preproc_bold.nii.gz",
+        "--mask",
+        "mask.nii.gz",
+        "--no-report",
+        "-o",
+        "out",
+    )
+    code, _, err = mgclust_(*call, *steps, *scrub)
+    assert code == 0, err
+    assert "warning: 16 of 79 volumes were left out" in err
+    done = load_result("out").source["preparation"]
+    (sidecar,) = Path("out").glob("*_dseg.json")
+    assert json.loads(sidecar.read_text())["Preparation"] == done
+    assert done["confounds"] == [str(Path("sub-1_desc-confounds_timeseries.tsv").resolve())] and done["low_pass"] == 0.2
+    code, _, err = mgclust_(*call, "--overwrite", "--low-pass", "3")
+    assert code == 2 and "low_pass=3 should be below 0.25 Hz" in err and len(err.strip().splitlines()) == 1
+    code, _, err = mgclust_(*call, "--overwrite", "--confounds", "a.tsv,b.tsv", "--confound-names", "csf")
+    assert code == 2 and "a.tsv,b.tsv does not exist" in err
+
+
 def test_a_real_slice():
     dataset = open_dataset(**HAXBY, standardize="zscore", detrend=True)
     assert dataset.shape == (530, 1452) and not dataset.warnings

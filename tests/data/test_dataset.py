@@ -1,6 +1,7 @@
 """Every source of rows: the same rows back from each, lazily, and a sentence for what cannot be read."""
 
 import contextlib
+import gzip
 import hashlib
 import io
 import os
@@ -9,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -16,6 +18,7 @@ import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
@@ -27,6 +30,7 @@ from hypothesis.extra import numpy as hnp
 
 from mgclust.base.errors import InputError, RunFailed
 from mgclust.data import Dataset, open_dataset, samples
+from mgclust.data.readers import tables
 
 X = np.random.default_rng(0).normal(size=(257, 3)).astype(np.float32)
 Y = np.arange(257) % 5
@@ -910,3 +914,73 @@ def test_a_dask_series_is_no_rows():
     series = dd.from_pandas(pd.DataFrame({"a": np.zeros(20), "b": np.ones(20)}), npartitions=2).a
     with pytest.raises(InputError, match="is 1-dimensional"):
         open_dataset(series)
+
+
+WIDE = np.random.default_rng(5).normal(size=(40_000, 16)).astype(np.float32)
+TABLES = {
+    "polars": lambda: pl.DataFrame(WIDE),
+    "lazy": lambda: pl.DataFrame(WIDE).lazy(),
+    "pyarrow": lambda: pa.table({f"c{j}": WIDE[:, j].copy() for j in range(16)}),
+    "blocks": lambda: pd.concat([pd.DataFrame(WIDE[:, :8]), pd.DataFrame(WIDE[:, 8:])], axis=1),
+    "types": lambda: pd.DataFrame(WIDE).astype({3: "float64"}),
+}
+
+
+@pytest.mark.parametrize("form", TABLES)
+def test_a_table_in_memory_is_not_copied(form):
+    """Opening it takes less than two columns, and reading some rows little more than these rows."""
+    table = TABLES[form]()
+    open_dataset(TABLES[form]())  # imports
+    tracemalloc.start()
+    try:
+        dataset = open_dataset(table)
+        opening = tracemalloc.get_traced_memory()[1]
+        assert opening < 2 * 8 * len(WIDE), opening
+        assert np.array_equal(dataset.read(39_000, 40_000), WIDE[39_000:])
+        assert tracemalloc.get_traced_memory()[1] < opening + 2 * 8 * 1000 * 16
+    finally:
+        tracemalloc.stop()
+    assert np.array_equal(dataset.read(0, 40_000), WIDE)
+
+
+def test_columns_that_are_added_later_do_not_move_the_columns_of_a_dataset():
+    frame = TABLES["types"]()
+    dataset = open_dataset(frame)
+    frame.insert(0, "label", 7)
+    assert np.array_equal(dataset.read(0, 5), WIDE[:5])
+
+
+def test_a_part_of_a_column_without_missing_values_has_the_type_of_the_column():
+    table = pa.table({"a": pa.array([1, None, 3, 4], pa.int8()), "b": pa.array([1, 2, 3, 4], pa.int8())})
+    dataset = open_dataset(table)
+    found = [dataset.read(i, i + 1) for i in range(4)]
+    assert {rows.dtype for rows in found} == {dataset.dtype}
+    assert np.array_equal(np.concatenate(found), [[1, 1], [np.nan, 2], [3, 3], [4, 4]], equal_nan=True)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("start", ["", "\ufeff", "\n\na,b,c\n", "\ufeffindex,a,b,c\n"])
+def test_a_large_text_table_is_parsed_in_chunks(tmp_path, monkeypatch, start, suffix):
+    """The rows are those of one chunk, in any order of reads; only one chunk is in memory at a time."""
+    X = np.random.default_rng(6).normal(size=(3000, 3)).round(5)
+    lines = [",".join([*([str(i)] if "index" in start else []), *map(str, row)]) for i, row in enumerate(X.tolist())]
+    lines[1500:1500] = [""] * 300  # a chunk of blank lines
+    path, opened = tmp_path / f"x.csv{suffix}", gzip.open if suffix else open
+    with opened(path, "wt", encoding="utf-8") as file:
+        file.write(start + "\n".join(lines))
+    whole = open_dataset(path)
+    monkeypatch.setattr(tables, "_CHUNK_BYTES", 256)
+    monkeypatch.setattr(tables, "_KEPT_BYTES", 1000)
+    dataset = open_dataset(path)
+    assert np.array_equal(whole.read(0, 3000), X) and dataset.shape == (3000, 3)
+    assert dataset.reading_bytes(3000) < 8 * 3000
+    for first, last in [(0, 3000), (2990, 3000), (1400, 1600), (0, 1), (77, 78)]:
+        assert np.array_equal(dataset.read(first, last), X[first:last])
+    assert np.array_equal(pickle.loads(pickle.dumps(dataset)).read(100, 200), X[100:200])
+    assert dataset.fingerprint() == whole.fingerprint() and dataset.warnings == whole.warnings
+    lines[2500] = lines[2500].replace(".", "x", 1)
+    with opened(path, "wt", encoding="utf-8") as file:
+        file.write(start + "\n".join(lines))
+    number = 2501 + start.count("\n")
+    with pytest.raises(InputError, match=rf"line {number}, column . .* is not a number"):
+        open_dataset(path)

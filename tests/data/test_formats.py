@@ -23,7 +23,10 @@ SUFFIX = r"(?<![\w.])\.[a-z][a-z.]*[a-z]2?"
 def known(what):
     """Suffixes that are read as that; beside the table volumes, CIFTI, which ends alike, and compressed text."""
     suffixes = {suffix for suffix, each in FORMATS.items() if getattr(each, what)}
-    return suffixes, {*COMPRESSIONS, *{"rows": (*VOLUMES, ".dtseries.nii"), "graph": (), "labels": VOLUMES}[what]}
+    return suffixes, {
+        *COMPRESSIONS,
+        *{"rows": (*VOLUMES, ".dtseries.nii"), "graph": (), "labels": (*VOLUMES, ".dlabel.nii")}[what],
+    }
 
 
 @pytest.mark.parametrize("what", DOCUMENTED)

@@ -9,13 +9,15 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
+import distributed
 import numpy as np
 import pytest
 
 from mgclust import DensityPeaks, FuzzyCMeans
-from mgclust.base.errors import CollectiveTimeout, WorkerLost
+from mgclust.base.errors import CollectiveTimeout, RetryWarning, RunFailed, WorkerLost
 from mgclust.data import open_dataset
 from mgclust.engine import spmd
 from mgclust.engine.dask import driver, run_monitor
@@ -71,6 +73,30 @@ def test_killed_worker_ends_the_run_and_is_named(client, dataset, tmp_path, vict
     with connect(client, "cpu", n_workers=3) as cluster:
         spmd.run(spmd.RunSpec(rank_jobs.collectives), dataset, cluster)
     client.wait_for_workers(4, timeout=SOON)
+    with connect(client, "cpu") as cluster:
+        assert spmd.run(spmd.RunSpec(rank_jobs.collectives), dataset, cluster).ranks == 4
+
+
+@pytest.mark.parametrize("n_workers", [1, 3])
+def test_a_task_that_a_client_cancels_is_no_lost_worker(client, dataset, tmp_path, n_workers):
+    """The message named a dead worker, which often "ran out of memory"."""
+
+    def tasks(dask_scheduler):
+        return [key for key in dask_scheduler.tasks if str(key).startswith("mgclust-slow")]
+
+    def cancel():
+        with distributed.Client(client.scheduler.address, set_as_default=False) as other:
+            futures = [distributed.Future(key, other) for key in other.run_on_scheduler(tasks)]
+            other.cancel(futures, force=True, reason="a mistake")
+
+    begun = when(lambda: len(names(tmp_path, "pid-*")) == n_workers, cancel)
+    said = r"task of rank \d was cancelled by a client of the cluster \(Client.cancel, reason: a mistake\)\. Run again"
+    with warnings.catch_warnings(), connect(client, "cpu", n_workers=n_workers, retries=1) as cluster, begun:
+        warnings.simplefilter("error", RetryWarning)
+        with pytest.raises(RunFailed, match=said) as caught:
+            spmd.run(spmd.RunSpec(rank_jobs.slow, {"folder": str(tmp_path), "tiles": ENDLESS}), dataset, cluster)
+    assert not isinstance(caught.value, WorkerLost)
+    wait_for(lambda: len(names(tmp_path, "left-*")) == n_workers)
     with connect(client, "cpu") as cluster:
         assert spmd.run(spmd.RunSpec(rank_jobs.collectives), dataset, cluster).ranks == 4
 

@@ -11,6 +11,8 @@ import dask.array as da
 import numpy as np
 import psutil
 import pytest
+from distributed.protocol import deserialize, serialize
+from scipy.sparse import csr_array
 
 from benchmarks.engine.memory_limits import ITEMS, LIMITS, growth, holds
 from mgclust import Canopy, FuzzyCMeans
@@ -53,6 +55,19 @@ def test_data_that_dask_can_write_to_disk_are_not_used_memory(client):
     )
     without = rank._host_share(replace(assignment, spillable=0))
     assert abs(rank._host_share(assignment) - without - used // 2) < used // 10
+
+
+def test_a_worker_sends_the_arrays_of_an_outcome_without_a_copy():
+    """Messages through the scheduler have pickle protocol 4, which would copy all arrays of a pickled outcome."""
+    rows = csr_array((np.ones(60_000, bool), np.arange(60_000, dtype=np.int32) % 3, np.arange(0, 60_001, 3)))
+    labels = np.arange(20_000)
+    done = rank.Done(rank.Report(), {"n": 3}, {"load": 1.0}, {"labels": labels, "memberships": rows})
+    header, frames = serialize(done, context={"pickle-protocol": 4})
+    for array in (labels, rows.data, rows.indices, rows.indptr):
+        assert any(np.shares_memory(np.frombuffer(frame, np.uint8), array) for frame in frames if len(frame))
+    found = deserialize(header, [bytearray(frame) for frame in frames])
+    assert (found.delivered["memberships"] != rows).nnz == 0 and (found.delivered["labels"] == labels).all()
+    assert found.delivered["labels"].flags.writeable and (found.value, found.timings) == (done.value, done.timings)
 
 
 def _pids(client):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import pickle
 import pkgutil
 import subprocess
 import sys
 import threading
 import warnings
+from fractions import Fraction
 
 import dask
 import dask.array as da
@@ -18,10 +20,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from distributed import get_worker
+from distributed.protocol.pickle import dumps, loads
 from scipy.sparse import csr_array
 
 import mgclust
 from mgclust import DensityPeaks, FuzzyCMeans, WorkerWarning, silhouette_score
+from mgclust.base.dask_arrays import computed
 from mgclust.base.errors import ClusterUnavailableError, InputError, RunFailed
 from mgclust.data import open_dataset
 from mgclust.engine import spmd
@@ -159,6 +163,20 @@ def test_a_refusal_says_what_was_asked_for(own, monkeypatch, choice, why):
         connect(own, "cpu", **choice).__enter__()
 
 
+@pytest.mark.parametrize("amount", [np.int64(1), np.float32(1), np.array(1), Fraction(1)])
+def test_resources_are_numbers_of_any_type(own, amount):
+    with connect(own, "cpu", resources={"slot": amount}) as found:
+        assert found.rules.resources == {"slot": 1.0} and len(found.workers) == 3
+
+
+@pytest.mark.parametrize(
+    "amount", [np.bool_(True), np.array([1]), np.float64("nan"), 10**400, -1, "1", None], ids=lambda each: str(each)[:5]
+)
+def test_resources_that_are_no_amounts(own, amount):
+    with pytest.raises(InputError, match=r"resources={'slot': .* should be a dict of amounts > 0 by name"):
+        connect(own, "cpu", resources={"slot": amount}).__enter__()
+
+
 def test_a_name_that_is_not_there_is_named(own):
     with pytest.warns(WorkerWarning, match="1 of 3 worker.*not in the cluster: gpu-7"):
         assert place_of(own, workers=[1, "gpu-7"])
@@ -170,6 +188,9 @@ def test_a_name_that_is_not_there_is_named(own):
         (ModuleNotFoundError("No module named 'mgclust'", name="mgclust"), "no module mgclust"),
         ("0.0.7", r"mgclust 0\.0\.7 instead of .*"),
         (ImportError("libfoo.so"), "ImportError: libfoo.so"),
+        (None, "mgclust None instead of"),
+        (SyntaxError("bad", ("mgclust/__init__.py", 1, 5, "def (:", 1, 6)), r"SyntaxError: bad \(__init__\.py, line 1"),
+        (UnicodeDecodeError("utf-8", b"a\xff", 1, 2, "bad"), "UnicodeDecodeError: 'utf-8' codec can't decode"),
     ],
 )
 def test_workers_that_cannot_run_mgclust_are_left_out_and_named(own, monkeypatch, answer, reason):
@@ -178,7 +199,7 @@ def test_workers_that_cannot_run_mgclust_are_left_out_and_named(own, monkeypatch
     def answers(function, *arguments, workers, **options):
         found = run(function, *arguments, workers=workers, **options)
         return {
-            address: answer if address in unfit and function is pkgutil.resolve_name else found[address]
+            address: loads(dumps(answer)) if address in unfit and function is pkgutil.resolve_name else found[address]
             for address in found
         }
 
@@ -307,6 +328,14 @@ def standardised(chunked, **place):
     return labels, np.frombuffer(dataset.fingerprint().encode(), np.uint8)
 
 
+def looks(chunked, client, **place):
+    dataset, graph = open_dataset(chunked(ROWS)), mgclust.open_graph(chunked(EDGES))
+    model = DensityPeaks(3, client=client, **place).fit(dataset)
+    model.select_centers(2)
+    texts = [np.frombuffer(each.fingerprint().encode(), np.uint8) for each in (dataset, graph)]
+    return *texts, dataset.read(20, 50), dataset.take([3, 80]), graph.read(10, 700)[0], model.labels_, model.halo_
+
+
 @pytest.mark.parametrize("fit", [peaks, communities, communities_of_names, silhouettes, standardised])
 @pytest.mark.parametrize("where", ["lazy", "none", "old", "workers="])
 @pytest.mark.quick("none-*", "workers=-communities")
@@ -379,6 +408,8 @@ def set_status(client, address, status):
         {"workers": ["nowhere"]},
         {"workers": ["nowhere"], "allow_other_workers": True, "retries": 3, "priority": -7},
         {"resources": lambda key: {"GPU": 1}},
+        {"executor": "nowhere"},
+        {"name_of_a_plugin": threading.Lock()},  # Dask cannot send it
     ],
 )
 @pytest.mark.parametrize("kind", ["array", "dask array", "dask data frame"])
@@ -406,7 +437,24 @@ def test_annotations_of_the_surroundings_do_not_reach_internal_tasks(own, monkey
         return [dask_scheduler.tasks[key].annotations for key in seen if key in dask_scheduler.tasks]
 
     for each in own.run_on_scheduler(annotations):
-        assert each["span"]["name"] == ("mine",) and not each.get("resources") and not each.get("allow_other_workers")
+        assert each["span"]["name"] == ("mine",) and not each.get("allow_other_workers")
+        assert set(each) <= {"span", "workers", "allow_other_workers", "priority", "retries", "resources"} - set(given)
+
+
+@pytest.mark.parametrize("use", [peaks, communities, silhouettes, standardised, looks])
+def test_annotations_of_the_surroundings_reach_no_graph(own, use):
+    outside = contextvars.copy_context()
+
+    def chunked(values):
+        return outside.run(da.from_array, values, (-(-len(values) // 4), *values.shape[1:]))
+
+    place = {"client": own, "device": "cpu"}
+    with own.as_current():
+        expected = use(chunked, **place)
+        with dask.annotate(executor="nowhere", name_of_a_plugin=threading.Lock()):
+            found = use(chunked, **place)
+        for values, before in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(np.asarray(values), np.asarray(before))
 
 
 def test_a_rank_that_does_not_begin_says_why(own, busy, monkeypatch):
@@ -442,6 +490,53 @@ def test_a_dask_array_that_no_worker_may_compute_is_named(own, monkeypatch):
     said = r"Dask array cannot begin: no worker offers resources={'tape': 1}"
     with pytest.warns(WorkerWarning, match=said), pytest.raises(RunFailed):
         place_of(own, X)
+
+
+@pytest.fixture(scope="module")
+def away():
+    """A client of another cluster."""
+    options = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
+    with (
+        distributed.LocalCluster(**options) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda held, place: DensityPeaks(3, **place).fit(held(ROWS)),
+        lambda held, place: DensityPeaks(3, **place).fit(held(ROWS) * 2),
+        lambda held, place: DensityPeaks(3, **place).fit(da.from_array(ROWS, (30, 2))).predict(held(ROWS)),
+        lambda held, place: FuzzyCMeans(3, **place).fit(da.from_array(ROWS), sample_weight=held(np.ones(len(ROWS)))),
+        lambda held, place: mgclust.Communities(**place).fit(held(EDGES)),
+        lambda held, place: mgclust.modularity(EDGES, held(np.arange(60) % 3), **place),
+        lambda held, place: silhouette_score(ROWS, held(FAR), **place),
+    ],
+    ids=["rows", "computed from rows", "queries", "weights", "edges", "labels of nodes", "labels"],
+)
+def test_chunks_on_another_cluster_are_named_at_once(own, away, use):
+    """The run ended with a lost worker, after a retry."""
+
+    def held(values):
+        return away.persist(da.from_array(values, (-(-len(values) // 3), *values.shape[1:])))
+
+    place = {"client": own, "device": "cpu", "retries": 1}
+    said = "client=<.*> is not the client of a Dask array, whose chunks are on the cluster of <.*>; give the array"
+    with warnings.catch_warnings(), pytest.raises(InputError, match=said) as raised:
+        warnings.simplefilter("error")
+        use(held, place)
+    named = str(raised.value).partition("whose")
+    assert own.scheduler.address in named[0] and away.scheduler.address in named[2]
+
+
+def test_a_second_client_of_a_cluster_may_have_the_chunks(own):
+    with distributed.Client(own.scheduler.address, set_as_default=False) as second:
+        X = second.persist(da.from_array(ROWS, (30, 2)))
+        model = DensityPeaks(3, client=own, n_workers=2, device="cpu").fit(X)
+        expected = DensityPeaks(3, client=None).fit(ROWS).labels_
+        np.testing.assert_array_equal(computed(model.labels_), expected)
 
 
 GRAPH = [(0, 1), (1, 2), (0, 2), (2, 3), (3, 4), (4, 5), (3, 5)]

@@ -119,7 +119,7 @@ def test_points_are_rows_of_the_data(ann, job, points):
     [
         ({"rho_min": 1e9}, "no row lies above both"),
         ({"rho_min": 0.0, "rho_max": 1.0}, "the densest row, .* should lie within"),
-        ({"indices": []}, "not empty"),
+        ({"indices": []}, "non-empty"),
         ({"indices": [0]}, "should contain the densest row"),
         ({"indices": [10**30]}, "indices"),
         ({"indices": [-1]}, "distinct row numbers"),
@@ -447,11 +447,19 @@ def test_the_form_has_all_that_a_submission_may_have(browser, running, points, t
     browser.run("for (const part of document.querySelectorAll('#new-job details')) part.open = true")
     browser.choose_file("#files", tmp_path / "bold.nii.gz")
     browser.choose_file("#mask", tmp_path / "mask.nii.gz")
+    (tmp_path / "confounds.tsv").write_text("csf\n" + "".join(f"{k % 3}\n" for k in range(20)))
+    browser.choose_file("#confounds", tmp_path / "confounds.tsv")
     given = {
         "#parameters": {"n_clusters": "2", "metric": "correlation", "random_state": "7"},
-        "#options": {"standardize": "zscore", "detrend": "true", "constant": "refuse"},
+        "#options": {
+            "standardize": "zscore",
+            "detrend": "true",
+            "constant": "refuse",
+            "smoothing_fwhm": "4",
+            "confound_names": "csf",
+        },
         "#resources": {"workers": "1"},
-    }
+    }  # fmt: skip
     for group, values in given.items():
         for name, value in values.items():
             browser.run(f"document.querySelector('{group} [data-name={name}]').value = '{value}'")
@@ -461,10 +469,12 @@ def test_the_form_has_all_that_a_submission_may_have(browser, running, points, t
     info = running.client("ann").job(browser.run("location.pathname.split('/').pop()")).info
     request = info["request"]
     assert request["parameters"] == {"n_clusters": 2, "metric": "correlation", "random_state": 7}
-    assert request["options"] == {"standardize": "zscore", "detrend": True, "constant": "refuse"}
+    assert request["options"] == {"standardize": "zscore", "detrend": True, "constant": "refuse",
+                                  "smoothing_fwhm": 4, "confound_names": "csf"}  # fmt: skip
+    assert [each["name"] for each in request["confounds"]] == ["confounds.tsv"]
     assert (request["resources"], request["report"], info["priority"]) == ({"workers": 1}, False, -7)
     assert (request["sources"][0]["name"], request["mask"]["name"]) == ("bold.nii.gz", "mask.nii.gz")
-    submission = set(Submission.model_fields) - {"method", "sources", "mask", "key", "priority", "report"}
+    submission = set(Submission.model_fields) - {"method", "sources", "mask", "confounds", "key", "priority", "report"}
     assert submission == {group[1:] for group in given}  # nothing that the form does not know
 
     def choose(method):

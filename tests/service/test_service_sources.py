@@ -12,7 +12,9 @@ import httpx
 import numpy as np
 import pytest
 
+from mgclust import cli, open_dataset
 from mgclust.base.errors import InputError, InsufficientMemoryError
+from mgclust.datasets import make_bold
 from support.service_process import MAX_ROWS
 from support.waiting import wait_for
 
@@ -173,3 +175,60 @@ def test_parameters_that_are_files(running, ann, points, tmp_path):
         request = {"method": method, "sources": [{"upload": upload}], "parameters": {name: value}}
         with pytest.raises(InputError, match=says):
             ann.call("POST", "/jobs", json=request)
+
+
+@pytest.mark.slow
+def test_a_series_is_prepared_with_its_table(running, ann, tmp_path, monkeypatch, capsys):
+    """Tables of confounds are sources: uploads, or files below a root."""
+    made = make_bold(shape=(5, 5, 4), n_parcels=2, n_timepoints=20)
+    made.save(tmp_path)
+    table = tmp_path / "confounds.tsv"
+    csf = np.random.default_rng(0).normal(size=20)
+    table.write_text("csf\tframewise_displacement\n" + "".join(f"{x}\t{k % 9 / 9}\n" for k, x in enumerate(csf)))
+    steps = {"smoothing_fwhm": 6, "confound_names": "csf", "fd_threshold": 0.8, "standardize": "zscore"}
+    how = {"metric": "correlation", "n_clusters": 2, "report": False}
+    job = ann.submit("density-peaks", tmp_path / "bold.nii.gz", mask=tmp_path / "mask.nii.gz", confounds=[table],
+                     options=steps, **how).wait()  # fmt: skip
+    source = job.result(tmp_path / "result").source
+    done = source["preparation"]
+    assert done["smoothing_fwhm"] == 6 and done["confound_names"] == [["csf"]] and done["volumes_left_out"] == [[8, 17]]
+    local = open_dataset(tmp_path / "bold.nii.gz", tmp_path / "mask.nii.gz", confounds=table, **steps)
+    assert local.fingerprint() == source["sha256"]
+    for name in ("bold.nii.gz", "confounds.tsv"):
+        (running.root / name).write_bytes((tmp_path / name).read_bytes())
+    below = {"confounds": [running.root / "confounds.tsv"], "options": steps, "remote": True}
+    assert ann.submit("density-peaks", running.root / "bold.nii.gz", **below, **how).wait().state == "SUCCEEDED"
+    with pytest.raises(InputError, match="not a file or folder below"):
+        ann.submit("density-peaks", running.root / "bold.nii.gz", **{**below, "confounds": [table]}, **how)
+    (running.root / "away.tsv").symlink_to(table)
+    with pytest.raises(InputError, match="not a file or folder below"):
+        ann.submit(
+            "density-peaks", running.root / "bold.nii.gz", **{**below, "confounds": [running.root / "away.tsv"]}, **how
+        )
+    upload = ann.upload(tmp_path / "bold.nii.gz")
+    for given, says in (
+        ({"confounds": [{"path": str(table)}]}, "not a file or folder below"),
+        ({"confounds": [{"upload": "guess"}]}, "not one of your uploads"),
+        ({"confounds": "auto"}, "confounds"),
+        ({"options": {"confounds": str(table)}}, "confounds"),
+        ({"confounds": [], "options": {}}, "confounds"),
+    ):
+        request = {"method": "density-peaks", "sources": [{"upload": upload}], **given}
+        with pytest.raises(InputError, match=says):
+            ann.call("POST", "/jobs", json=request)
+    with pytest.raises(InputError, match="confounds does not apply to communities"):
+        ann.submit("communities", tmp_path / "bold.nii.gz", confounds=[table])
+    monkeypatch.setenv("MGCLUST_URL", running.url)
+    monkeypatch.setenv("MGCLUST_TOKEN", header_of(ann)["Authorization"].split()[1])
+    (tmp_path / "sub-1_bold.nii.gz").write_bytes((tmp_path / "bold.nii.gz").read_bytes())
+    (tmp_path / "sub-1_desc-confounds_timeseries.tsv").write_bytes(table.read_bytes())
+    call = [
+        "submit", "density-peaks", str(tmp_path / "sub-1_bold.nii.gz"), "--metric", "correlation",
+        "--n-clusters", "2", "--no-report", "--confounds", "auto", "--confound-names", "cs*", "--smoothing-fwhm", "6",
+        "--wait",
+    ]  # fmt: skip
+    assert cli.run_command(call) == 0, capsys.readouterr().err
+    info = ann.job(capsys.readouterr().out.split()[0]).info
+    assert info["state"] == "SUCCEEDED" and info["request"]["options"] == {"smoothing_fwhm": 6, "confound_names": "cs*"}
+    assert cli.run_command([*call, "--remote"]) == 2
+    assert "confounds='auto' does not work with --remote" in capsys.readouterr().err

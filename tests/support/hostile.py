@@ -61,6 +61,22 @@ def _cifti() -> bytes:
     return image.to_bytes()
 
 
+def _dlabel() -> bytes:
+    models = nibabel.cifti2.BrainModelAxis.from_surface(np.arange(8), 9, name="CortexLeft")
+    names = nibabel.cifti2.LabelAxis(["map"], [{0: ("???", (0, 0, 0, 0)), 1: ("a", (1, 0, 0, 1))}])
+    image = nibabel.cifti2.Cifti2Image(np.arange(8, dtype=np.float32)[None], (names, models))
+    image.nifti_header.set_intent("ConnDenseLabel")
+    return image.to_bytes()
+
+
+def _gifti() -> bytes:
+    gifti = nibabel.gifti
+    keys = np.arange(8, dtype=np.int32)
+    array = gifti.GiftiDataArray(keys, intent="NIFTI_INTENT_LABEL", datatype="NIFTI_TYPE_INT32")
+    meta = gifti.GiftiMetaData({"AnatomicalStructurePrimary": "CortexLeft"})
+    return gifti.GiftiImage(meta=meta, darrays=[array]).to_bytes()
+
+
 def _parquet(table) -> bytes:
     file = io.BytesIO()
     pa.parquet.write_table(pa.table(table), file)
@@ -126,6 +142,8 @@ LABELS = {
     "l.npz": ROWS["c.npz"],
     "l.csv": b"row,label\n0,1\n1,2\n2,1\n",
     "l.txt": b"label\n0\n1\n2\n1\n",
+    "l.dlabel.nii": _dlabel(),
+    "l.gii": _gifti(),
 }
 
 _NUMBERS = [0, 1, -1, 2, 127, 255, 2**15, 2**16 - 1, 2**31 - 1, -(2**31), 2**32 - 1, 2**63 - 1, -(2**63)]

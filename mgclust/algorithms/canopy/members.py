@@ -3,7 +3,8 @@
 Every rank compares its rows with all centres. It first counts the canopies of each row. The sums of these counts are
 the positions at which the lists of the rows begin. The lists are then written in place, with ascending columns. The
 nearest centre of a row is among its canopies, because t1 > t2. Lists are made for one batch of rows at a time, so a
-device holds only some of the lists at once.
+device holds only some of the lists at once. The counts also give the memory of all lists, which is checked before the
+first list is written.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-import psutil
 from scipy.sparse import csr_array
 
 from mgclust.base.errors import InsufficientMemoryError
@@ -31,6 +31,10 @@ __all__ = [
 
 Array = Any
 PIECE = 1 << 28  # largest number of memberships per batch; each batch puts the centres into bounding boxes again
+VECTOR_BYTES = 40  # bytes per local row in addition to memberships: counts, labels, positions, temporary arrays
+USABLE = 0.95  # proposals leave the rest of the free memory unused
+# If a rank gets more memory, its chunks of rows and its temporary arrays also grow; memberships get this part of it.
+PART_OF_MORE = 0.6
 
 
 class Members(NamedTuple):
@@ -80,7 +84,9 @@ def piece_bytes(free: int, size: int) -> int:
     return min(4 * PIECE * (1 + size), free // 8)
 
 
-def find_members(context: Context, centers: Array, norm: str, threshold: float, reach: float) -> Members:
+def find_members(
+    context: Context, centers: Array, norm: str, threshold: float, reach: float, *, result: bool
+) -> Members:
     """Find the canopies of every row, on every rank.
 
     Parameters
@@ -94,27 +100,37 @@ def find_members(context: Context, centers: Array, norm: str, threshold: float, 
         A row belongs to a canopy if s < threshold, where s is its reduced distance to the centre.
     reach : float
         Every row has a centre with s < reach.
+    result : bool
+        Whether the memberships become a part of the result, which the client receives.
 
     Returns
     -------
     Members
+
+    Raises
+    ------
+    InsufficientMemoryError
+        The memberships do not fit into the memory of a rank, or of the client. It is raised on every rank.
     """
     kernels, comm = context.kernels, context.comm
     counts, nearest = _count(context, centers, norm, threshold, reach)
     own = np.array([int(counts.astype(np.int64).sum()), int((counts == 1).astype(np.int64).sum())], np.int64)
     total, alone = comm.all_reduce(own, "sum").tolist()
-    _check_room(context, int(own[0]), total, len(centers))
-    limit = piece_bytes(context.free, comm.size) // (4 * (1 + comm.size))
-    bounds = _split(context, counts, int(own[0]), max(limit, len(centers)))
-    lists: list[np.ndarray] = []
-    for done, (start, stop) in enumerate(bounds):
-        lists.append(kernels.memory.to_host(_list(context, centers, norm, threshold, counts, start, stop)))
-        context.progress(0.5 + 0.5 * (done + 1) / len(bounds))
-    indices = lists[0] if len(lists) == 1 else np.concatenate([np.empty(0, np.int32), *lists])
     # SciPy needs the same type for both index arrays: int32 if this type holds the number of memberships.
-    starts = np.zeros(len(counts) + 1, np.int32 if total < 2**31 else np.int64)
+    index = np.dtype(np.int32 if total < 2**31 else np.int64)
+    limit = max(piece_bytes(context.free, comm.size) // (4 * (1 + comm.size)), len(centers))
+    own_total = int(own[0])
+    taken = centers.nbytes + VECTOR_BYTES * len(counts) + 4 * min(limit, own_total)
+    _check_room(context, own_total, total, index.itemsize + 1, taken, len(centers), result)
+    bounds = _split(context, counts, own_total, limit)
+    starts = np.zeros(len(counts) + 1, index)
     np.cumsum(kernels.memory.to_host(counts), out=starts[1:])
-    memberships = csr_array((np.ones(len(indices), bool), indices, starts), shape=(len(counts), len(centers)))
+    indices = np.empty(own_total, index)
+    for done, (start, stop) in enumerate(bounds):
+        part = slice(starts[start - context.rows.start], starts[stop - context.rows.start])
+        indices[part] = kernels.memory.to_host(_list(context, centers, norm, threshold, counts, start, stop))
+        context.progress(0.5 + 0.5 * (done + 1) / len(bounds))
+    memberships = csr_array((np.ones(own_total, bool), indices, starts), shape=(len(counts), len(centers)))
     return Members(memberships, kernels.memory.to_host(nearest), total, alone)
 
 
@@ -166,19 +182,34 @@ def _list(context: Context, centers: Array, norm: str, threshold: float, counts:
     return out
 
 
-def _check_room(context: Context, own: int, total: int, n_canopies: int) -> None:
-    """Raise an error on every rank if the memberships do not fit into the memory of a host.
+def _check_room(context: Context, own: int, total: int, each: int, taken: int, n_canopies: int, result: bool) -> None:
+    """Raise an error on every rank if the memberships do not fit into the memory of a rank, or of the client.
 
-    If results stay on the workers, a host needs memory for the memberships of its rank; else, for all memberships.
+    Parameters
+    ----------
+    own, total : int
+        Number of memberships of this rank's rows, and of all rows.
+    each : int
+        Bytes of a membership.
+    taken : int
+        Bytes that the method uses in addition to the memberships.
     """
-    n = context.dataset_shape[0]
-    kept, rows = (own, len(context.rows)) if context.keep_on_workers else (total, n)
-    needed = kept * (9 if total < 2**31 else 17) + 24 * rows  # lists, a copy of the lists, flags; vectors
-    figures = np.array([needed, -psutil.virtual_memory().available], np.int64)
-    needed, there = (abs(figure) for figure in context.comm.all_reduce(figures, "max").tolist())
+    needs = context.comm.all_gather(np.array([[own * each, context.host_room(taken)]], np.int64))
+    needed, there = needs[int(np.argmax(needs[:, 0] - needs[:, 1]))].tolist()
+    size, where = context.size, "a rank"
+    of_workers = f"{human((needed - there) / PART_OF_MORE)} more free memory for each rank"
+    if needed <= there and result and context.client_free is not None:
+        # The client joins the parts of several ranks to one array.
+        needed, there, where = total * each * (2 if size > 1 else 1), context.client_free, "the client"
+        of_workers = f"a client with {human(needed / USABLE - there)} more free memory, X as a Dask array"
+    elif there > 0:
+        of_workers = (
+            f"{int(size * needed / (USABLE * there)) + 1} workers like this one instead of {size}, {of_workers}"
+        )
     if needed > there:
+        average = total / context.dataset_shape[0]
         raise InsufficientMemoryError(
-            f"not enough memory: {total} memberships (each row in {total / n:.3g} of {n_canopies} canopies on average) "
-            f"need {human(needed)} on a host, and {human(there)} is free; use a smaller t1, about "
-            f"{100 * there // needed}% of the rows, or a host with {human(needed)}."
+            f"not enough memory: {total} memberships (each row in {average:.4g} of {n_canopies} canopies on average) "
+            f"need {human(needed)} on {where}, {human(max(0, there))} is free. What would fit: a "
+            f"smaller t1, {of_workers}, or about {int(100 * USABLE * max(0, there) / needed)}% of the rows."
         )

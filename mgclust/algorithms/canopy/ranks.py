@@ -20,7 +20,8 @@ Parallel execution. Each rank owns consecutive blocks of rows. Only rows that ma
 
 Cost for K centres. Time: 3 to 3.5 n K reduced distances of d multiply-adds, shared by the ranks; with few features and
 many centres, far fewer (`mgclust.kernels.pairs.boxes.column_boxes`). Memory per rank: its rows up to three times, the
-centres, and 60 bytes per row; on the rank's host also 5 to 9 bytes per membership. Communication: 4096 rows per step,
+centres, and 60 bytes per row; on the rank's host also 5 bytes per membership (9 if there are 2^31 of them), which are
+checked when their number is known. Communication: 4096 rows per step,
 in at most n / 4096 steps, usually in a handful of steps.
 """
 
@@ -106,7 +107,8 @@ def canopy(
     context: Context, *, metric: str, t1: float | None, t2: float | None, order: str, seed: int
 ) -> CanopyOutput | None:
     """Run the method on every rank; rank 0 returns the results, each rank delivers "labels" and "memberships"."""
-    picked, members, thresholds, error = cover(context, metric=metric, t1=t1, t2=t2, order=order, seed=seed)
+    found = cover(context, metric=metric, t1=t1, t2=t2, order=order, seed=seed, result=True)
+    picked, members, thresholds, error = found
     context.deliver(labels=members.labels, memberships=members.memberships)
     if context.rank != 0:
         return None
@@ -117,14 +119,17 @@ def linkage(
     context: Context, *, metric: str, t1: float | None, t2: float | None, order: str, seed: int
 ) -> LinkageOutput | None:
     """Run on every rank: find canopies, and the spanning forest of the pairs of rows that share a canopy."""
-    picked, members, thresholds, _ = cover(context, metric=metric, t1=t1, t2=t2, order=order, seed=seed)
+    found = cover(context, metric=metric, t1=t1, t2=t2, order=order, seed=seed, result=False)
+    picked, members, thresholds, _ = found
     with context.stage("trees"):
         tree, n_pairs = tree_of_canopies(context, members.memberships, METRICS[metric].norm)
     return LinkageOutput(tree, len(picked.rows), n_pairs, thresholds) if context.rank == 0 else None
 
 
-def cover(context: Context, *, metric: str, t1: float | None, t2: float | None, order: str, seed: int) -> Cover:
-    """Find the canopies; every rank takes part."""
+def cover(
+    context: Context, *, metric: str, t1: float | None, t2: float | None, order: str, seed: int, result: bool
+) -> Cover:
+    """Find the canopies; every rank takes part. `result`: whether the client receives the memberships."""
     measure, saved = METRICS[metric], context.checkpoint.load()
     with context.stage("prepare"):
         prepared = _prepare(context, measure)
@@ -139,7 +144,7 @@ def cover(context: Context, *, metric: str, t1: float | None, t2: float | None, 
         del candidates
     with context.stage("memberships"):
         loose, tight = (threshold_of(measure, t, context.dtype) for t in (t1, t2))
-        members = find_members(context, picked.x, measure.norm, loose, tight)
+        members = find_members(context, picked.x, measure.norm, loose, tight, result=result)
     return Cover(picked, members, Thresholds(t1, t2), prepared.error_of(measure, np.array([measure.reduced(t2)])))
 
 
@@ -204,7 +209,7 @@ def _thresholds(context: Context, measure: Metric, seed: int) -> Thresholds:
 def estimate(shape: tuple[int, int], itemsize: int, size: int, room: int) -> Estimate:
     """Estimate the memory of a rank in addition to its rows, without centres and memberships.
 
-    The estimate leaves these out because their number depends on the data.
+    Their number depends on the data. It is checked during the run: see `pick_centers` and `find_members`.
     """
     n, d = shape
     own = -(-n // size)

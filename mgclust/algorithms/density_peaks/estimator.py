@@ -334,6 +334,7 @@ class DensityPeaks(DensityPeaksOptions, WeightedClusterer):
         model._counts = RowCounts.of(model.rho_, model.delta_)
         return model
 
+    @unannotated
     def select_centers(
         self,
         n_clusters: int | None = None,

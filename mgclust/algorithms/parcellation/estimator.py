@@ -18,7 +18,7 @@ from mgclust.algorithms.parcellation.presentation import ParcellationPresentatio
 from mgclust.algorithms.parcellation.ranks import ParcellationOutput, estimate, parcellate
 from mgclust.base.errors import AmbiguousCountWarning, Doubt, InputError, WeakStructureWarning
 from mgclust.data import Dataset
-from mgclust.data.neighbors import RowNeighbors, checked_neighbors, volume_neighbors
+from mgclust.data.neighbors import RowNeighbors, checked_neighbors, coordinates_of, neighbors_of
 from mgclust.data.readers.volumes import VolumeDataset
 from mgclust.engine.spmd import Outcome, RunSpec, Work
 from mgclust.kernels.parcels.borders import PASSES
@@ -122,7 +122,7 @@ class Parcellation(ParcellationOptions, Clusterer):
         """See `mgclust.algorithms.Method.warm_ups`."""
         return (WarmUp((3000, 40), {"n_parcels": [20, 40]}, seconds=2),)
 
-    def fit(self, X: Any, y: Any = None, *, neighbors: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, neighbors: Any = None, surfaces: Any = None) -> Self:
         """Find the parcels of the rows of `X`.
 
         Parameters
@@ -134,6 +134,8 @@ class Parcellation(ParcellationOptions, Clusterer):
         neighbors : sparse matrix of shape (n_samples, n_samples), or int array of shape (n_edges, 2), optional
             Which rows are neighbours, as in `mgclust.data.neighbors.checked_neighbors`. By default, the neighbouring
             voxels of a BOLD series.
+        surfaces : path or sequence of paths, optional
+            Surfaces of a CIFTI file, as in `mgclust.data.neighbors.neighbors_of`: a .surf.gii file for each cortex.
 
         Returns
         -------
@@ -145,11 +147,11 @@ class Parcellation(ParcellationOptions, Clusterer):
         InputError
             The rows have no neighbours, or the number of parcels does not fit their graph.
         """
-        self._neighbors = neighbors
+        self._places = neighbors, surfaces
         try:
             return self._fit(X)
         finally:
-            del self._neighbors
+            del self._places
 
     def labels_for(self, k: int) -> Any:
         """Return the labels of one of the numbers of parcels.
@@ -201,7 +203,7 @@ class Parcellation(ParcellationOptions, Clusterer):
             "evaluated": evaluated,
             "starts": graph.starts,
             "columns": graph.columns,
-            "coordinates": _coordinates(dataset) if evaluated else None,
+            "coordinates": self._coordinates(dataset) if evaluated else None,
             "seed": parameters["random_state"],
         }
         need = partial(estimate, entries=len(graph.columns), algorithm=parameters["algorithm"], evaluated=evaluated)
@@ -210,7 +212,7 @@ class Parcellation(ParcellationOptions, Clusterer):
     def _graph(self, dataset: Dataset, connectivity: int) -> RowNeighbors:
         if connectivity not in CONNECTIVITIES:
             raise InputError(f"connectivity={connectivity} should be 6, 18 or 26: the number of neighbours of a voxel.")
-        given = getattr(self, "_neighbors", None)
+        given, surfaces = getattr(self, "_places", (None, None))
         if given is not None:
             return checked_neighbors(given, dataset.shape[0])
         if not isinstance(dataset, VolumeDataset):
@@ -218,7 +220,13 @@ class Parcellation(ParcellationOptions, Clusterer):
                 f"{dataset.name} holds rows without places, so their neighbours are unknown; give a BOLD series "
                 "(.nii or .nii.gz) with its mask or, in Python, fit(X, neighbors=...)."
             )
-        return volume_neighbors(dataset.chosen, dataset.runs[0].grid.shape, connectivity)
+        return neighbors_of(dataset, connectivity, surfaces)
+
+    def _coordinates(self, dataset: Dataset) -> np.ndarray:
+        """Return the place of each row in mm; rows without places are in a line."""
+        if isinstance(dataset, VolumeDataset):
+            return coordinates_of(dataset, getattr(self, "_places", (None, None))[1])
+        return np.arange(dataset.shape[0], dtype=np.float64)[:, None] * [1.0, 0.0, 0.0]
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
         value: ParcellationOutput = outcome.value
@@ -233,11 +241,7 @@ class Parcellation(ParcellationOptions, Clusterer):
         if len(value.numbers) > 1:
             arrays |= {"candidates": self._candidates, "candidate_centers": np.concatenate(value.centers)}
         arrays |= table or {}
-        warnings = []
-        if PASSES in value.passes:
-            k = value.numbers[value.passes.index(PASSES)]
-            text = f"voxels still moved across borders of {k} parcels after {PASSES} passes: the parcels are connected."
-            warnings.append(Doubt(text, UnconvergedWarning))
+        warnings = self._doubts(table, dict(zip(value.numbers, value.passes, strict=True)))
         if value.unconverged:
             nodes = ", ".join(f"{count:,}" for count in value.unconverged)
             text = (
@@ -245,7 +249,6 @@ class Parcellation(ParcellationOptions, Clusterer):
                 "parcels may be as good: the parcels are connected; compare halves of the series with evaluate=True."
             )
             warnings.append(Doubt(text, UnconvergedWarning))
-        warnings += self._doubts(table)
         scores = {"n_clusters": self.n_clusters_, "homogeneity": self.homogeneity_}
         if self.evaluation_ is not None:
             scores |= {name: float(self.evaluation_[name][at]) for name in ("held_out", "dcbc", "split_half_ari")}
@@ -258,10 +261,17 @@ class Parcellation(ParcellationOptions, Clusterer):
             **frame,
         )
 
-    def _doubts(self, table: dict[str, np.ndarray] | None) -> list[Doubt]:
-        """Return doubts about the chosen number of parcels."""
+    def _doubts(self, table: dict[str, np.ndarray] | None, passes: dict[int, int]) -> list[Doubt]:
+        """Return doubts about the moves, whose passes are given by number of parcels, and about the chosen number."""
+        doubts = [
+            Doubt(
+                f"the borders of {k} parcels still moved after {PASSES} passes; raise compactness.", UnconvergedWarning
+            )
+            for k in passes
+            if passes[k] == PASSES
+        ]
         if table is None:
-            return []
+            return doubts
         at = int(np.flatnonzero(table["scan_n_clusters"] == self.n_clusters_)[0])
         found, null = table["scan_dcbc"][at], max(table["scan_random_dcbc"][at], table["scan_coordinates_dcbc"][at])
         if not found > null:
@@ -269,14 +279,14 @@ class Parcellation(ParcellationOptions, Clusterer):
                 f"the DCBC of {self.n_clusters_} parcels on the other half, {found:.3f}, is not above parcels that "
                 f"ignore the series ({null:.3f}): the halves of the series share no parcels."
             )
-            return [Doubt(text, WeakStructureWarning)]
+            return [*doubts, Doubt(text, WeakStructureWarning)]
         if len(self._numbers) > 1 and self.n_clusters_ == self._numbers[-1]:
             text = (
                 f"the largest number of n_parcels, {self.n_clusters_}, was chosen: larger numbers may be better; add "
                 "some."
             )
-            return [Doubt(text, AmbiguousCountWarning)]
-        return []
+            return [*doubts, Doubt(text, AmbiguousCountWarning)]
+        return doubts
 
 
 def _pieces(graph: RowNeighbors) -> tuple[int, np.ndarray]:
@@ -286,11 +296,3 @@ def _pieces(graph: RowNeighbors) -> tuple[int, np.ndarray]:
     matrix = csr_array((ones, graph.columns, graph.starts), shape=(n, n))
     count, piece = connected_components(matrix, directed=False)
     return int(count), piece
-
-
-def _coordinates(dataset: Dataset) -> np.ndarray:
-    """Return the place of each row in mm, or its row number if it has no place."""
-    if not isinstance(dataset, VolumeDataset):
-        return np.arange(dataset.shape[0], dtype=np.float64)[:, None] * [1.0, 0.0, 0.0]
-    affine = np.array(dataset.runs[0].grid.affine)
-    return np.asarray(dataset.voxels @ affine[:3, :3].T + affine[:3, 3], np.float64)

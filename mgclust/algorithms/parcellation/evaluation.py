@@ -160,11 +160,7 @@ def distance_profile(
     """
     rows = _checked_series(series, "series")
     labels = _checked_labels(candidates, len(rows), "candidates")
-    places = np.ascontiguousarray(coordinates, np.float64)
-    if places.shape != (len(rows), 3):
-        raise InputError(f"coordinates: shape {places.shape} should be ({len(rows)}, 3); give x, y and z of each row.")
-    if not np.isfinite(places).all():
-        raise InputError("coordinates: some are not finite; leave out these rows.")
+    places = _checked_places(coordinates, len(rows))
     n_bins = _number_of_bins(max_distance, bin_width)
     # The pairs of all rows in parcels are the pairs of one large parcel. Candidates with the same rows in no parcel
     # share it.
@@ -340,7 +336,7 @@ def coordinate_parcels(
     Raises
     ------
     InputError
-        k is below the number of islands, or above the number of rows.
+        k is below the number of islands or above the number of rows, or coordinates are not finite.
 
     References
     ----------
@@ -360,7 +356,7 @@ def coordinate_parcels(
     asked = [int(each) for each in np.atleast_1d(k)]
     for each in asked:
         _check_k(each, islands, n)
-    places = np.array(coordinates, np.float64)
+    places = _checked_places(coordinates, n)
     if seed is not None:
         row = np.repeat(np.arange(n), np.diff(graph.indptr))
         lengths = np.sqrt(((places[row] - places[graph.indices]) ** 2).sum(axis=1))
@@ -368,7 +364,7 @@ def coordinate_parcels(
         np.minimum.at(nearest, row, lengths)
         near = nearest[np.isfinite(nearest)]
         step = float(np.median(near)) / 2 if len(near) else 0.0
-        places += np.random.default_rng(seed).uniform(-step, step, places.shape)
+        places = places + np.random.default_rng(seed).uniform(-step, step, places.shape)
     merges = ward_merges(places, graph.indptr.astype(np.int64), graph.indices.astype(np.int32), lambda _: None)[0]
     labels = np.stack([labels_after(merges, n, each) for each in asked], axis=1)
     return labels[:, 0] if np.ndim(k) == 0 else labels
@@ -527,13 +523,12 @@ def evaluate(
 def chosen(table: Mapping[str, np.ndarray]) -> int:
     """Return the number of parcels with the best evidence, from the table of `evaluate`.
 
-    Only the held-out DCBC decides, because it is near 0 for null parcels of every number, while homogeneity grows with
-    the number of parcels, and the agreement of halves can be high for a few parcels and for many small ones. Numbers
-    count if their DCBC exceeds the DCBC of both nulls and is at least 95 % of the best DCBC, because on real series the
-    DCBC rises to a plateau without a sharp peak. The fewest of these parcels are chosen, as more parcels would add
-    boundaries that the other half does not show.
+    Only the held-out DCBC decides: it is near 0 for null parcels of every number, whereas homogeneity grows with the
+    number, and halves can agree on a few parcels and on very many. A number counts if its DCBC is positive, exceeds
+    both nulls and is at least 95 % of the best such DCBC, because on real series the DCBC rises to a plateau. The
+    result is the smallest number that counts, as more parcels would add boundaries that the other half hardly supports.
 
-    If the result is the largest number of the table, larger numbers may be better. If no DCBC exceeds both nulls, the
+    If the result is the largest number of the table, larger numbers may be better. If no number counts, the
     series show no parcels, and the result is the smallest number of the table.
 
     Parameters
@@ -555,7 +550,7 @@ def chosen(table: Mapping[str, np.ndarray]) -> int:
     100
     """
     numbers, scores = np.asarray(table["scan_n_clusters"]), np.asarray(table["scan_dcbc"])
-    above = np.isfinite(scores)
+    above = scores > 0  # false for NaN
     for null in NULLS:
         above &= ~(scores <= table[f"scan_{null}_dcbc"])  # a null without DCBC does not count
     if not above.any():
@@ -588,6 +583,15 @@ def _checked_labels(labels: Any, n: int, name: str) -> np.ndarray:
             f"{name}: the label {int(given.max())} should be below {max(n, MAX_LABELS)}; number the parcels from 0 on."
         )
     return np.ascontiguousarray(np.maximum(given.reshape(n, -1), -1).T, np.int32)
+
+
+def _checked_places(coordinates: Any, n: int) -> np.ndarray:
+    places = np.ascontiguousarray(coordinates, np.float64)
+    if places.shape != (n, 3):
+        raise InputError(f"coordinates: shape {places.shape} should be ({n}, 3); give x, y and z of each row.")
+    if not np.isfinite(places).all():
+        raise InputError("coordinates: some are not finite; leave out these rows.")
+    return places
 
 
 def _number_of_bins(max_distance: float, bin_width: float) -> int:

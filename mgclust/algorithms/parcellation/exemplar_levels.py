@@ -164,6 +164,7 @@ class ExemplarLevels:
             spare=outer.spare,
             abort=Abort(),
             emit=emit,
+            host_free=lambda: outer.host_room(0),
         )
 
 

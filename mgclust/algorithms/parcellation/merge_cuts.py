@@ -27,8 +27,8 @@ def labels_after(merges: np.ndarray, n: int, k: int) -> np.ndarray:
     done = n - k
     parent = np.arange(n + done)
     parent[merges[:done].ravel()] = np.repeat(np.arange(n, n + done), 2)
-    for cluster in range(n + done - 1, -1, -1):  # a merge comes after the merges of its two clusters
-        parent[cluster] = parent[parent[cluster]]
+    while (parent != (above := parent[parent])).any():  # doubles the length of each step
+        parent = above
     return numbered(parent[:n])
 
 

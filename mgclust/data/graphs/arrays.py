@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.base.by_value import by_value
-from mgclust.base.dask_arrays import check_chunk, computed
+from mgclust.base.dask_arrays import check_chunk, computed, unannotated
 from mgclust.base.errors import InputError
 from mgclust.data import chunks
 from mgclust.data.base import dask_digests
@@ -103,6 +103,7 @@ class DaskGraph(Graph):
         """Return the SHA-256 of shape, dtype and edges; the workers hash the edges that they hold."""
         return self._combine(dask_digests(self._array) if self.shape[0] else [])
 
+    @unannotated
     def _read(self, start: int, stop: int) -> Any:
         rows = computed(self._array[start:stop])
         check_chunk(rows, (stop - start, self.shape[1]))

@@ -31,10 +31,13 @@ class TextChunks:
     ----------
     location : Location
         Location of the file. If the file is compressed, a read in the middle decompresses all text before it.
+    chunk_bytes : int
+        Largest number of bytes of a chunk, unless a line is longer.
     """
 
-    def __init__(self, location: Location) -> None:
+    def __init__(self, location: Location, chunk_bytes: int = CHUNK_BYTES) -> None:
         self.location = location
+        self._chunk_bytes = chunk_bytes
         self._open: tuple[contextlib.ExitStack, Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -47,7 +50,7 @@ class TextChunks:
             file.seek(offset)
             rest = b""
             while True:
-                block = file.read(CHUNK_BYTES)
+                block = file.read(self._chunk_bytes)
                 end = block.rfind(b"\n") + 1
                 if block and not end:
                     rest += block  # a line longer than a chunk

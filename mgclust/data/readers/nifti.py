@@ -26,6 +26,7 @@ from mgclust.outside.inflation import check_holds, check_memory
 from mgclust.outside.quoting import reason, shortened
 
 __all__ = [
+    "CIFTI_EXTENSION",
     "VOLUMES",
     "Grid",
     "SeriesFile",
@@ -39,12 +40,13 @@ __all__ = [
 ]
 
 VOLUMES = (".nii", ".nii.gz")
-_CIFTI_EXTENSION = 32
+CIFTI_EXTENSION = 32  # code of the header extension
 # Bytes of the file that are read at a time.
 _CHUNK_BYTES = 2**25
 # Maximum bytes of a header with extensions. The largest headers in use describe a few hundred thousand grayordinates.
 _LONGEST_HEADER = 2**26
 _VOLUMES = {"mask": "a mask", "labels": "a volume of labels"}
+Smooth = Callable[[np.ndarray], Iterator[tuple[slice, np.ndarray]]]  # type of the argument of `SeriesFile.fill`
 _ONE_VALUE = 1e-6  # relative difference that scaling may cause between nonzero values of a mask
 
 
@@ -116,19 +118,33 @@ class SeriesFile:
         self._stream(look)
         return chosen[self._file_order()]
 
-    def fill(self, out: np.ndarray, chosen: np.ndarray) -> None:
+    def fill(self, out: np.ndarray, chosen: np.ndarray, skipped: int = 0, smooth: Smooth | None = None) -> None:
         """Read the series of some voxels as they are stored.
 
         Parameters
         ----------
-        out : ndarray of shape (n, n_times), float32 or float64
+        out : ndarray of shape (n, n_times - skipped), float32 or float64
             Receives the stored numbers.
         chosen : ndarray of shape (grid size,), bool
             Mask of the n voxels in C order of the grid, which is the order of the rows.
+        skipped : int
+            Number of volumes at the beginning that are left out.
+        smooth : callable, optional
+            ``smooth(stored)`` yields slices of volumes with their smoothed values, in the order of the file; only for
+            NIfTI. `out` then receives these values instead of the stored numbers. It receives NaN for each value that
+            is not finite before smoothing.
         """
         rows = self._file_order()[chosen]  # position in the file of each row
 
         def take(voxels: slice, times: slice, stored: np.ndarray) -> None:
+            stored = stored[max(0, skipped - times.start) :]
+            times = slice(max(0, times.start - skipped), max(0, times.stop - skipped))
+            if smooth is not None:
+                for some, values in smooth(stored):
+                    here = values[:, rows]
+                    here[~np.isfinite(self.values(stored[some][:, rows]))] = np.nan
+                    out[:, times.start + some.start : times.start + some.stop] = here.T
+                return
             if voxels.stop - voxels.start == self.grid.size:
                 own: Any = slice(None)
                 part = stored[:, rows]
@@ -223,7 +239,7 @@ def open_series(location: Location) -> SeriesFile:
     with location.reading():
         stamp = location.stamp()
         header = read_header(location)
-        cifti = _CIFTI_EXTENSION in header.extensions.get_codes()
+        cifti = CIFTI_EXTENSION in header.extensions.get_codes()
         shape = tuple(int(size) for size in header.get_data_shape())
         while len(shape) > 4 and shape[-1] == 1 and not cifti:
             shape = shape[:-1]
@@ -246,7 +262,7 @@ def open_series(location: Location) -> SeriesFile:
             offset=int(header.get_data_offset()),
             slope=1.0 if slope is None else float(slope),
             inter=0.0 if inter is None else float(inter),
-            repetition_time=None if cifti else _repetition_time(header),
+            repetition_time=_step(header) if cifti else _repetition_time(header),
         )
         float_dtype(series.dtype, location.name)  # rejects colours and complex numbers
         _check_size(location, stamp, series.offset + math.prod(shape) * series.dtype.itemsize)
@@ -255,7 +271,7 @@ def open_series(location: Location) -> SeriesFile:
 
 def cifti_axes(header: Any) -> list[Any]:
     """Return the axes of a CIFTI file; the axis of the points in time is first."""
-    content = next(e.get_content() for e in header.extensions if e.get_code() == _CIFTI_EXTENSION)
+    content = next(e.get_content() for e in header.extensions if e.get_code() == CIFTI_EXTENSION)
     return [content.get_axis(index) for index in sorted(content.mapped_indices)]
 
 
@@ -407,10 +423,23 @@ def _repetition_time(header: Any) -> float | None:
     return step * seconds if seconds and 0 < step < math.inf else None
 
 
+def _step(header: Any) -> float | None:
+    """Return the seconds between two points in time of a CIFTI file."""
+    axis = cifti_axes(header)[0]
+    return float(axis.step) if axis.unit == "SECOND" and 0 < axis.step < math.inf else None
+
+
 def _check_cifti(location: Location, header: Any) -> None:
-    names = [type(axis).__name__ for axis in cifti_axes(header)]
+    axes = cifti_axes(header)
+    names = [type(axis).__name__ for axis in axes]
     if names != ["SeriesAxis", "BrainModelAxis"]:
         kinds = " by ".join(name.removesuffix("Axis") for name in names)
         raise InputError(
             f"{location.name} is a CIFTI file of {kinds}; mgclust reads time series of grayordinates (.dtseries.nii)."
+        )
+    described, stored = tuple(map(len, axes)), tuple(header.get_data_shape())[4:]
+    if described != stored:
+        raise InputError(
+            f"{location.name} describes {described[0]:,} points in time of {described[1]:,} grayordinates, but its "
+            f"shape is {stored}; write it again."
         )

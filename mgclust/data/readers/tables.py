@@ -1,4 +1,4 @@
-"""Rows in tables: .csv and .tsv files (parsed as a whole), Parquet and Feather files (read by row groups)."""
+"""Rows in tables: .csv and .tsv files (read by chunks of lines), Parquet and Feather files (read by row groups)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import numpy as np
 from mgclust.base.errors import InputError
 from mgclust.data.arrays import Columns, select_columns
 from mgclust.data.base import Dataset, check_shape, float_dtype
-from mgclust.data.files import FileDataset, LoadedDataset
+from mgclust.data.files import FileDataset
+from mgclust.data.graphs.text_chunks import Chunk, TextChunks
 from mgclust.data.location import Location
 from mgclust.data.readers.arrow_files import ArrowTable, column_numbers
 from mgclust.data.table_columns import (
@@ -34,7 +35,8 @@ from mgclust.outside.quoting import reason, shortened
 
 __all__ = ["ParquetDataset", "TextDataset", "read_groups"]
 
-_BLOCK_BYTES = 2**23
+_CHUNK_BYTES = 2**22  # bytes of text that are parsed together
+_KEPT_BYTES = 2**25  # largest table of numbers that stays in memory after a text file was opened
 _LONGEST_FIRST = 2**24  # maximum bytes of the first line
 _MAX_COLUMNS = 2**17
 _COLUMN_BYTES = 10_240  # bytes of memory that the parser needs per column
@@ -42,11 +44,14 @@ _CHUNK_ROWS = 2**16  # rows of a row group that are decoded at once
 DELIMITERS = (",", ";", "\t", "|")
 
 
-class TextDataset(LoadedDataset):
+class TextDataset(FileDataset):
     """A .csv or .tsv file of numbers in UTF-8.
 
     `mgclust.data.table_columns` decides whether the first line that is not blank is a header, and whether the first
     column numbers the rows and is left out. An empty field and ``NA`` are NaN.
+
+    Opening a file parses all of it, to count and check its rows. A small table stays in memory. Chunks of a larger file
+    are parsed again when their rows are read; the chunk that was read last is kept in memory.
 
     Parameters
     ----------
@@ -75,6 +80,7 @@ class TextDataset(LoadedDataset):
     ) -> None:
         with location.open_text() as file:
             first, self._skip = _first_line(file, location)
+            begin, end = _ends(file, self._skip)
             self._delimiter = delimiter or _guess_delimiter(first, location)
             count = first.count(self._delimiter) + 1
             if count > _MAX_COLUMNS:
@@ -102,17 +108,19 @@ class TextDataset(LoadedDataset):
         self._notes = [doubt] if doubt else []
         self._line_bytes = len(first)
         self.location = location
-        # Only parsing shows how many rows there are, so all rows are read into memory here.
+        by_values = columns is None and index is None and len(self._selected) == count > 1
+        self._text, self._chunks = TextChunks(location, _CHUNK_BYTES), list[Chunk]()
         with location.reading():
-            table = self._load()
-        if columns is None and index is None and len(self._selected) == count > 1:
-            without = int(numbers_rows(fields[0] if named else "", table[:, 0]))
-            self._selected, table = self._selected[without:], np.ascontiguousarray(table[:, without:])
+            table, numbers = self._scan(end if named else begin, by_values)
+        if by_values:
+            without = int(numbers is not None and numbers_rows(fields[0] if named else "", numbers))
+            self._selected = self._selected[without:]
         if columns is None and without and index is None:
             self._notes.append(left_out(fields[0] if named else "", location.name, index_content(first_values)))
-        super().__init__(location, table.shape, table.dtype)
+        super().__init__(location, (self._edges[-1], len(self._selected)), np.float64)
         self.feature_names = [self._names[j] for j in self._selected] if named else None
-        self._opened = table
+        if table is not None:
+            self._opened = (-1, np.ascontiguousarray(table[:, -len(self._selected) :]))
 
     @property
     def warnings(self) -> list[str]:
@@ -123,36 +131,105 @@ class TextDataset(LoadedDataset):
         """Describe the source, with the names of its columns."""
         return {**super().describe(), "columns": [self._names[j] for j in self._selected]}
 
-    def _load(self) -> np.ndarray:
+    def reading_bytes(self, rows: int) -> int:
+        """Return the bytes of the table if it is in memory, else the bytes that the longest chunk needs."""
+        if self._whole is not None:
+            return int(self._whole.nbytes)
+        text = max(chunk.length for chunk in self._chunks)
+        return 8 * text + 3 * 8 * int(np.diff(self._edges).max()) * len(self._selected)
+
+    @property
+    def _whole(self) -> np.ndarray | None:
+        """The whole table, if it stayed in memory."""
+        return self._opened[1] if self._opened is not None and self._opened[0] < 0 else None
+
+    def _check(self) -> None:
+        if self._whole is None:  # rows in memory cannot change, and each check of a URL is a request
+            super()._check()
+
+    def hold(self) -> None:
+        """See `mgclust.data.files.InFile.hold`."""
+        check_memory(self.location.name, 8 * self.shape[0] * self.shape[1])
+        super().hold()
+
+    def _scan(self, offset: int, by_values: bool) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Parse the file, and note where its chunks and their rows begin.
+
+        Parameters
+        ----------
+        offset : int
+            Position of the first row.
+        by_values : bool
+            Whether values can show that the first column numbers the rows.
+
+        Returns
+        -------
+        table : ndarray or None
+            All rows; None if the table is large.
+        numbers : ndarray or None
+            The first column; None if it does not hold only integers, or is not needed.
+        """
+        edges, parts, firsts = [0], list[np.ndarray](), list[np.ndarray]()
+        small = True
+        for chunk, text in self._text.scan(offset):
+            part = self._parsed(text, edges[-1])
+            if not len(part):
+                continue
+            self._chunks.append(chunk)
+            edges.append(edges[-1] + len(part))
+            by_values = by_values and bool((part[:, 0] == np.floor(part[:, 0])).all())
+            if by_values:
+                firsts.append(part[:, 0].copy())
+            small = small and 8 * edges[-1] * part.shape[1] <= _KEPT_BYTES
+            parts = [*parts, part] if small else []
+        self._edges = np.array(edges)
+        check_shape((edges[-1], len(self._selected)), self.location.name)
+        table = None if not small else parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return table, np.concatenate(firsts) if by_values else None
+
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        if self._whole is not None:
+            return self._whole[start:stop]
+        return read_groups(self, self._edges, self._chunk, start, stop)
+
+    def _chunk(self, group: int) -> np.ndarray:
+        if self._opened is None or self._opened[0] != group:
+            self._opened = None  # free one chunk before the next is parsed
+            rows = self._parsed(self._text.read(self._chunks[group]), int(self._edges[group]))
+            if len(rows) != self._edges[group + 1] - self._edges[group]:
+                raise InputError(f"{self.location.name} changed since it was opened; open it again.")
+            self._opened = (group, rows)
+        found: np.ndarray = self._opened[1]
+        return found
+
+    def _parsed(self, text: bytes, good: int) -> np.ndarray:
+        """Return the numbers of some lines; `good` is the number of rows before them."""
         import pyarrow as pa
         from pyarrow import csv as pa_csv
 
         wanted = [str(j) for j in self._selected]
-        parts: list[np.ndarray] = []
-        with self.location.open_text() as file:
-            try:
-                reader = pa_csv.open_csv(
-                    file,
-                    read_options=pa_csv.ReadOptions(
-                        skip_rows=self._skip,
-                        column_names=[str(j) for j in range(len(self._names))],
-                        block_size=max(_BLOCK_BYTES, 8 * self._line_bytes),
-                    ),
-                    parse_options=pa_csv.ParseOptions(delimiter=self._delimiter),
-                    convert_options=pa_csv.ConvertOptions(
-                        column_types={name: pa.float64() for name in wanted},
-                        include_columns=wanted,
-                        decimal_point="," if self._commas else ".",
-                    ),
-                )
-                for chunk in reader:
-                    # Joining all parts to one array needs their memory once more.
-                    check_memory(self.location.name, 8 * len(wanted) * (sum(map(len, parts)) + 2 * chunk.num_rows))
-                    parts.append(_stack([column.to_numpy(zero_copy_only=False) for column in chunk.columns]))
-            except pa.ArrowInvalid as error:
-                raise self._fault(sum(map(len, parts)), error) from error
-        check_shape((sum(map(len, parts)), len(wanted)), self.location.name)
-        return np.concatenate(parts) if len(parts) > 1 else parts[0]
+        if not text.strip(b"\r\n"):
+            return np.empty((0, len(wanted)))
+        try:
+            found = pa_csv.read_csv(
+                pa.BufferReader(text),
+                read_options=pa_csv.ReadOptions(
+                    column_names=[str(j) for j in range(len(self._names))],
+                    block_size=max(len(text), 8 * self._line_bytes),
+                ),
+                parse_options=pa_csv.ParseOptions(delimiter=self._delimiter),
+                convert_options=pa_csv.ConvertOptions(
+                    column_types={name: pa.float64() for name in wanted},
+                    include_columns=wanted,
+                    decimal_point="," if self._commas else ".",
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            raise self._fault(good, error) from error
+        rows = np.empty((found.num_rows, len(wanted)))
+        for j, column in enumerate(found.columns):
+            rows[:, j] = column.to_numpy(zero_copy_only=False)
+        return rows
 
     def _fault(self, good: int, error: Exception) -> InputError:
         """Find the error that pyarrow reported, and name its line as a text editor numbers it."""
@@ -278,10 +355,6 @@ class ParquetDataset(FileDataset):
         return self._opened[1]
 
 
-def _stack(columns: list[np.ndarray]) -> np.ndarray:
-    return np.stack([np.asarray(column, dtype=float_dtype(column.dtype, "column")) for column in columns], axis=1)
-
-
 def read_groups(
     dataset: Dataset, edges: np.ndarray, read_group: Callable[[int], np.ndarray], start: int, stop: int
 ) -> np.ndarray:
@@ -329,6 +402,20 @@ def _first_line(file: IO[bytes], location: Location) -> tuple[str, int]:
         if line.strip() or "\t" in line:
             return line, blank
     raise InputError(f"{location.name} is empty; it should hold one row of numbers per line.")
+
+
+def _ends(file: IO[bytes], blank: int) -> tuple[int, int]:
+    """Return the positions at which the line after some blank lines begins, and ends; leave the file there."""
+    end = file.tell()
+    file.seek(0)
+    for _ in range(blank):
+        file.readline()
+    begin = file.tell()
+    mark = len("\ufeff".encode())
+    if not blank and file.read(mark) == "\ufeff".encode():
+        begin += mark
+    file.seek(end)
+    return begin, end
 
 
 def _sample(file: IO[bytes], delimiter: str, most: int) -> list[list[str]]:

@@ -7,9 +7,11 @@ that a step between runs is not a signal.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,16 @@ from mgclust.data.base import Dataset
 from mgclust.data.images import mask_location
 from mgclust.data.location import Location, is_path
 from mgclust.data.readers.nifti import SeriesFile, open_series, read_mask
+from mgclust.data.readers.preparation import (
+    SMOOTHED_NUMBERS,
+    Preparation,
+    RunPlan,
+    block_rows,
+    describe_plans,
+    one_thread,
+    plan_runs,
+    smoothed,
+)
 from mgclust.data.rows import RowTransform
 from mgclust.outside.inflation import check_memory
 from mgclust.outside.quoting import shortened
@@ -27,6 +39,8 @@ __all__ = ["VolumeDataset", "open_volumes"]
 
 _FEWER = "give a mask of fewer voxels, or fewer runs"
 _VOXEL_BYTES = 40  # bytes of memory per voxel of the grid while rows are selected
+# Bytes of temporary arrays per number that is smoothed, and per number that is cleaned of confounds.
+_SMOOTHED_BYTES, _CLEANED_BYTES = 40, 64
 _CONSTANT = ("drop", "refuse")
 # Numbers that are converted to float64 at a time, in addition to the stored numbers.
 _NUMBERS_AT_ONCE = 2**21
@@ -40,33 +54,54 @@ class VolumeDataset(Dataset):
     read scales, detrends and standardises its rows in float64. Another process gets only the paths and the selection of
     voxels. It also reads the files once, and keeps only the rows that it passed to `expect`.
 
+    If rows are filtered, scrubbed or cleaned of confounds, this is done once after the files are read, and the prepared
+    rows stay in memory instead of the stored numbers, in the same type. Another process prepares its rows again, from
+    the confounds that it got with the paths. It prepares the same blocks of voxels of the mask, so its rows are bitwise
+    identical, if its processor and its versions of SciPy, NumPy and nilearn are the same.
+
     Attributes
     ----------
     runs : tuple of SeriesFile
         The files.
     mask : Location or None
         File of the mask.
+    preparation : Preparation
+        Steps that prepare each run.
+    plans : tuple of RunPlan
+        The steps of each run.
     warnings : list of str
         Warnings about voxels that were left out, and about runs of several subjects.
     """
 
     def __init__(
-        self, runs: Sequence[SeriesFile], mask: Location | None, transform: RowTransform, constant: str
+        self,
+        runs: Sequence[SeriesFile],
+        mask: Location | None,
+        transform: RowTransform,
+        constant: str,
+        preparation: Preparation | None = None,
     ) -> None:
         self.runs = tuple(runs)
         self.mask = mask
         self.transform = transform
+        self.preparation = preparation or Preparation()
+        self.plans = plan_runs(self.preparation, self.runs, transform.detrend)
         first = self.runs[0]
         chosen = _choose(self.runs, mask)
         self._pack(chosen)
         name = first.location.name + (f" and {len(runs) - 1} more" if len(runs) > 1 else "")
-        narrow = not transform and all(run.lossless and run.plain for run in runs)
-        dtype = np.dtype(np.float32 if narrow else np.float64)
-        super().__init__((int(chosen.sum()), sum(run.n_times for run in runs)), dtype, name)
+        smooth = self.preparation.smoothing_fwhm is not None
+        exact = all(run.lossless and (run.plain or not smooth) for run in runs)
+        self._stored_type = np.dtype(np.float32 if exact else np.float64)
+        # Whether rows are read as they are in memory.
+        self._ready = self.preparation.cleans or (not transform and (smooth or all(run.plain for run in runs)))
+        dtype = self._stored_type if self._ready else np.dtype(np.float64)
+        super().__init__((int(chosen.sum()), sum(plan.n_kept for plan in self.plans)), dtype, name)
         self.kind = first.kind
         self.masked = self.shape[0]
+        self._in_mask = self._packed
         self._window = (0, self.masked)  # start and stop of the rows that are kept
-        self._opened: _Series | None = _Series.read(self.runs, chosen, transform)
+        self._opened: _Series | None = _Series.read(self, chosen)
         flat = self._opened.constant
         self.dropped = int(flat.sum())
         if self.dropped:
@@ -93,11 +128,18 @@ class VolumeDataset(Dataset):
             f"runs are of {len(subjects)} subjects ({shortened(', '.join(subjects), 60)}), whose series are joined in "
             "each voxel; to avoid this, cluster the subjects one by one."
         ]  # fmt: skip
+        if self.preparation.fd_threshold is not None:
+            count, of = sum(len(plan.left_out) for plan in self.plans), sum(len(plan.kept) for plan in self.plans)
+            sentences.append(
+                f"{count:,} of {of:,} volumes were left out, because their framewise displacement is above "
+                f"fd_threshold={self.preparation.fd_threshold:g} mm."
+            )
         if not self.dropped:
             return sentences
+        explained = " or are explained by confounds" if self.preparation.confound_names else ""
         return [
             *sentences,
-            f"{self.dropped:,} of {self.masked:,} {self._parts} do not change over time"
+            f"{self.dropped:,} of {self.masked:,} {self._parts} do not change over time{explained}"
             f"{' in at least one run' if len(self.runs) > 1 else ''} and were left out "
             "(label 0 in the volume); constant='refuse' stops instead, and a mask selects the voxels.",
         ]
@@ -133,7 +175,7 @@ class VolumeDataset(Dataset):
         return self._series(0, self.shape[0]).mean.astype(np.float32)
 
     def fingerprint(self) -> str:
-        """Return the SHA-256 of the file; for several files, of the SHA-256 of each run and of the mask.
+        """Return the SHA-256 of the file; for several files, of the SHA-256 of each run, mask and table.
 
         `describe` lists the transformations.
         """
@@ -141,6 +183,7 @@ class VolumeDataset(Dataset):
             run.location.check(run.stamp)
         locations = [run.location for run in self.runs] + ([] if self.mask is None else [self.mask])
         hashes = [location.sha256() for location in locations]
+        hashes += [plan.table.sha256 for plan in self.plans if plan.table is not None]
         return hashes[0] if len(hashes) == 1 else hashlib.sha256("\n".join(hashes).encode()).hexdigest()
 
     def describe(self) -> dict[str, Any]:
@@ -149,14 +192,15 @@ class VolumeDataset(Dataset):
         return {
             **super().describe(),
             "files": [run.location.name for run in self.runs],
-            "time_points": [run.n_times for run in self.runs],
-            "repetition_time": first.repetition_time,
+            "time_points": [plan.n_kept for plan in self.plans],
+            "repetition_time": self.plans[0].t_r,
             "mask": None if self.mask is None else self.mask.name,
             "grid": list(first.grid.shape),
             "voxels_in_mask": self.masked,
             "constant_voxels_dropped": self.dropped,
-            "standardize": "zscore" if self.transform.zscore else None,
+            "standardize": self.transform.standardize,
             "detrend": self.transform.detrend,
+            "preparation": describe_plans(self.plans) if self.preparation else None,
         }
 
     def label_volume(self, labels: Any) -> dict[str, Any] | None:
@@ -177,31 +221,76 @@ class VolumeDataset(Dataset):
             self._window = (start, stop)
 
     def reading_bytes(self, rows: int) -> int:
-        """Return the bytes of the stored numbers, unless they are in memory already, and of some rows in float64."""
-        stored = rows * self.shape[1] * self.dtype.itemsize if self._opened is None else 0
+        """Return the bytes of the rows in memory, unless they are there already, and of what computes some of them."""
+        if self.preparation.cleans:  # whole blocks are read
+            rows = min(self.masked, rows + 2 * block_rows(self.plans)) if rows else 0
+        stored = 0 if self._opened is not None else rows * self._width * self._stored_type.itemsize + self._work_bytes
         return stored + 5 * 8 * max(_NUMBERS_AT_ONCE, self.shape[1])
+
+    @property
+    def _width(self) -> int:
+        """Columns in memory while the runs are prepared: those of earlier runs, and all volumes of the present one."""
+        before, width = 0, 0
+        for plan in self.plans:
+            width = max(width, before + len(plan.kept))
+            before += plan.n_kept
+        return width
+
+    @property
+    def _work_bytes(self) -> int:
+        """Bytes of temporary arrays while the runs are smoothed and cleaned."""
+        most = 0
+        if self.preparation.smoothing_fwhm is not None:
+            most = max(SMOOTHED_NUMBERS, self.runs[0].grid.size) * _SMOOTHED_BYTES
+        if self.preparation.cleans:
+            longest = max(len(plan.kept) for plan in self.plans)
+            projection = 16 * longest**2 if self.preparation.confound_names else 0  # nilearn's, between all times
+            most = max(most, block_rows(self.plans) * longest * _CLEANED_BYTES + projection)
+        return most
 
     def _read(self, start: int, stop: int) -> np.ndarray:
         series, begin = self._series(start, stop), 0  # reads the files again if these rows were not kept
         part = slice(start - self._window[0], stop - self._window[0])
-        if self.dtype == np.float32:
-            return series.stored[part]
+        if self._ready:
+            return np.ascontiguousarray(series.stored[part])
         rows = np.empty((stop - start, self.shape[1]))
-        for run in self.runs:
-            columns = slice(begin, begin := begin + run.n_times)
-            values = run.values(series.stored[part, columns])
+        for run, plan in zip(self.runs, self.plans, strict=True):
+            columns = slice(begin, begin := begin + plan.n_kept)
+            values = self._values(run, series.stored[part, columns])
             rows[:, columns] = self.transform(values)[0] if self.transform else values
         return rows
 
+    def _values(self, run: SeriesFile, stored: np.ndarray) -> np.ndarray:
+        """Return the values of numbers in memory, in float64."""
+        return run.values(stored) if self.preparation.smoothing_fwhm is None else stored.astype(np.float64)
+
     def _series(self, start: int, stop: int) -> _Series:
-        """Return the stored numbers of at least these rows; read the files if they are not in memory."""
+        """Return the rows in memory, which include these rows; read the files if they are not in memory."""
         if self._opened is not None and not (self._window[0] <= start and stop <= self._window[1]):
             self._opened, self._window = None, (0, self.shape[0])
         if self._opened is None:
-            chosen = np.zeros(self.runs[0].grid.size, dtype=bool)
-            chosen[np.flatnonzero(self.chosen)[slice(*self._window)]] = True
-            self._opened = _Series.read(self.runs, chosen, self.transform)
+            self._opened = self._read_window()
         return self._opened
+
+    def _read_window(self) -> _Series:
+        """Read the rows of the window, and rows around it that are prepared in the same blocks."""
+        size = self.runs[0].grid.size
+        chosen = np.zeros(size, dtype=bool)
+        if not self.preparation.cleans:
+            chosen[np.flatnonzero(self.chosen)[slice(*self._window)]] = True
+            return _Series.read(self, chosen)
+        masked = np.flatnonzero(np.unpackbits(self._in_mask, count=size))
+        kept = self.chosen[masked]  # rows that were not left out as constant
+        places = np.flatnonzero(kept)[slice(*self._window)]
+        block = block_rows(self.plans)
+        low = high = 0
+        if len(places):
+            low, high = int(places[0]) // block * block, min(len(masked), -(-int(places[-1] + 1) // block) * block)
+            self._window = (int(kept[:low].sum()), int(kept[:high].sum()))
+        chosen[masked[low:high]] = True
+        series = _Series.read(self, chosen)
+        series.leave_out(~kept[low:high])
+        return series
 
     def _pack(self, chosen: np.ndarray) -> None:
         self._packed = np.packbits(chosen)
@@ -234,19 +323,23 @@ class _Series:
         self.constant = np.zeros(n, dtype=bool)
 
     @classmethod
-    def read(cls, runs: Sequence[SeriesFile], chosen: np.ndarray, transform: RowTransform) -> _Series:
-        n, n_times = int(chosen.sum()), sum(run.n_times for run in runs)
-        dtype = np.dtype(np.float32 if all(run.lossless for run in runs) else np.float64)
-        check_memory(f"the rows of {runs[0].location.name}", dtype.itemsize * n * n_times, _FEWER)
-        series = cls(n, n_times, dtype)
+    def read(cls, dataset: VolumeDataset, chosen: np.ndarray) -> _Series:
+        """Read the series of the chosen voxels, and prepare them if they are prepared along time."""
+        runs, n, width = dataset.runs, int(chosen.sum()), dataset._width
+        dtype, smoothing = dataset._stored_type, dataset.preparation.smoothing_fwhm
+        needed = dtype.itemsize * n * width + dataset._work_bytes
+        check_memory(f"the rows of {runs[0].location.name}", needed, _FEWER)
+        series = cls(n, width, dtype)
         start = 0
-        for run in runs:
-            columns = slice(start, start + run.n_times)
-            start += run.n_times
+        for run, plan in zip(runs, dataset.plans, strict=True):
+            columns = slice(start, start + len(plan.kept))
+            smooth = None if smoothing is None else partial(smoothed, run, width=smoothing)
             with run.location.reading():
-                run.fill(series.stored[:, columns], chosen)
-            series._look(run, columns, transform, chosen)
-        series.mean /= n_times
+                run.fill(series.stored[:, columns], chosen, dataset.preparation.dummy_volumes, smooth)
+            series._look(dataset, run, plan, columns, chosen)
+            start += plan.n_kept
+        series.stored = series.stored[:, :start]
+        series.mean /= start
         return series
 
     def leave_out(self, flat: np.ndarray) -> None:
@@ -259,22 +352,35 @@ class _Series:
         self.stored = self.stored[: len(kept)]
         self.mean, self.constant = self.mean[kept], self.constant[kept]
 
-    def _look(self, run: SeriesFile, columns: slice, transform: RowTransform, chosen: np.ndarray) -> None:
-        """Compute means, find constant rows and reject values that are not finite, with some rows at a time."""
-        step = max(1, _NUMBERS_AT_ONCE // run.n_times)
+    def _look(self, dataset: VolumeDataset, run: SeriesFile, plan: RunPlan, columns: slice, chosen: np.ndarray) -> None:
+        """Compute means, find constant rows and reject values that are not finite, with some rows at a time.
+
+        If rows are prepared along time, replace the columns of the run by the prepared columns.
+        """
+        cleans, transform = dataset.preparation.cleans, dataset.transform
+        after = RowTransform(False, transform.zscore, transform.sample) if cleans else transform
+        step = block_rows(dataset.plans) if cleans else max(1, _NUMBERS_AT_ONCE // len(plan.kept))
         bad, first = 0, -1
-        for start in range(0, len(self.stored), step):
-            part = slice(start, start + step)
-            values = run.values(self.stored[part, columns])
-            finite = np.isfinite(values).all(axis=1)
-            if not finite.all():
-                first = first if bad else start + int((~finite).argmax())
-                bad += int((~finite).sum())
-                continue
-            self.constant[part] |= (values == values[:, :1]).all(axis=1)
-            self.mean[part] += values.sum(axis=1)
-            if transform.zscore:
-                self.constant[part] |= transform(values)[1]
+        with one_thread(run.location.name) if cleans else contextlib.nullcontext():
+            for start in range(0, len(self.stored), step):
+                part = slice(start, start + step)
+                values = dataset._values(run, self.stored[part, columns])
+                finite = np.isfinite(values).all(axis=1)
+                if not finite.all():
+                    first = first if bad else start + int((~finite).argmax())
+                    bad += int((~finite).sum())
+                    continue
+                seen = values[:, plan.kept] if cleans else values
+                self.constant[part] |= (seen == seen[:, :1]).all(axis=1)
+                self.mean[part] += seen.sum(axis=1)
+                if cleans and not bad:
+                    values, flat = plan.clean(values)
+                    self.constant[part] |= flat
+                if after.zscore:
+                    values, flat = after(values)
+                    self.constant[part] |= flat
+                if cleans and not bad:
+                    self.stored[part, columns.start : columns.start + plan.n_kept] = values
         if bad:
             voxel = np.flatnonzero(chosen)[first]
             place = tuple(int(index) for index in np.unravel_index(voxel, run.grid.shape))
@@ -285,7 +391,11 @@ class _Series:
 
 
 def open_volumes(
-    locations: Sequence[Location], mask: Any, transform: RowTransform, constant: str | None = None
+    locations: Sequence[Location],
+    mask: Any,
+    transform: RowTransform,
+    constant: str | None = None,
+    preparation: Preparation | None = None,
 ) -> VolumeDataset:
     """Open one BOLD series, or several runs on one grid.
 
@@ -300,6 +410,8 @@ def open_volumes(
     constant : {None, "drop", "refuse"}
         What to do with voxels that do not change over time in at least one run: leave them out ("drop" and None), or
         raise an error ("refuse").
+    preparation : Preparation, optional
+        Steps that prepare each run by itself.
     """
     constant = constant or "drop"
     if constant not in _CONSTANT:
@@ -320,7 +432,7 @@ def open_volumes(
     where = None
     if mask is not None:
         where = Location.of(mask) if is_path(mask) else mask_location(mask, runs[0].grid)
-    return VolumeDataset(runs, where, transform, constant)
+    return VolumeDataset(runs, where, transform, constant, preparation)
 
 
 def _subjects(runs: Sequence[SeriesFile]) -> list[str]:

@@ -1,7 +1,8 @@
 """Workers of a running cluster that a run may use, and the reasons why it may not use the others.
 
 A run may use a worker that the caller permits and that is not paused. The worker needs this version of mgclust and, for
-a run on GPUs, a GPU. Other workers are left out, and do not delay the run.
+a run on GPUs, a GPU. Other workers are left out. A run waits for the first answer of each permitted worker, because a
+new worker often needs seconds to import mgclust, and a run takes all workers that are there.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 from mgclust import __version__
-from mgclust.base.errors import DeviceUnavailableError, InputError, RunFailed, WorkerWarning, warn_caller
+from mgclust.base.errors import DeviceUnavailableError, InputError, RunFailed, WorkerWarning, described, warn_caller
 from mgclust.outside.quoting import shortened
 
 __all__ = ["WorkerCandidates", "WorkerRules", "candidates_of"]
@@ -63,16 +64,15 @@ class WorkerRules:
                     "n_workers=."
                 )
             given = tuple(each if isinstance(each, str) else int(each) for each in given)
-        if resources is not None and not (
-            isinstance(resources, Mapping)
-            and resources
-            and all(isinstance(name, str) and _is_amount(amount) for name, amount in resources.items())
-        ):
+        if resources is None:
+            return cls(given)
+        amounts = {name: _amount(each) for name, each in resources.items()} if isinstance(resources, Mapping) else {}
+        if not amounts or not all(isinstance(name, str) and amount > 0 for name, amount in amounts.items()):
             raise InputError(
                 f"resources={shortened(repr(resources))} should be a dict of amounts > 0 by name, such as "
                 "{'GPU': 1}; give resources that workers were started with (dask worker --resources)."
             )
-        return cls(given, None if resources is None else {name: float(each) for name, each in resources.items()})
+        return cls(given, amounts)
 
     def __bool__(self) -> bool:
         return self.workers is not None or self.resources is not None
@@ -116,8 +116,14 @@ def _is_name(value: Any) -> bool:
     return isinstance(value, (str, Integral)) and not isinstance(value, bool) and value != ""
 
 
-def _is_amount(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value) and value > 0
+def _amount(value: Any) -> float:
+    """Return an amount of a resource, or 0 if the value is not a finite number."""
+    number = value.item() if getattr(value, "ndim", None) == 0 else value  # a number of NumPy
+    try:
+        amount = float(number) if isinstance(number, Real) and not isinstance(number, bool) else 0.0
+    except OverflowError:
+        return 0.0
+    return amount if isfinite(amount) else 0.0
 
 
 def _names(address: str, record: Mapping[str, Any]) -> set[str]:
@@ -239,14 +245,11 @@ def _offers(client: Any, running: Mapping[str, Mapping[str, Any]]) -> tuple[dict
     # The function is in the standard library: the worker may have no mgclust, or another version of mgclust or Python.
     versions = _answers(client, unknown, pkgutil.resolve_name, "mgclust:__version__")
     same = [address for address, version in versions.items() if version == __version__]
-    offers = _answers(client, same, offer)
     # A worker that leaves between the two requests has no offer, and does not count as unfit.
-    answers = {
-        address: offers.get(address) if version == __version__ else version for address, version in versions.items()
-    }
-    unfit = {
-        address: _why_unfit(answer) for address, answer in answers.items() if isinstance(answer, (str, BaseException))
-    }
+    offers = _answers(client, same, offer)
+    failed = {address: found for address, found in offers.items() if isinstance(found, BaseException)}
+    others = {address: version for address, version in versions.items() if address not in same}
+    unfit = {address: _why_unfit(answer) for address, answer in {**others, **failed}.items()}
     known.update(
         {
             address: (running[address]["local_directory"], found)
@@ -262,7 +265,7 @@ def _why_unfit(answer: Any) -> str:
     if isinstance(answer, ModuleNotFoundError):
         return f"no module {answer.name} (install mgclust {__version__} there)"
     if isinstance(answer, BaseException):
-        return f"{type(answer).__name__}: {shortened(str(answer))}"
+        return shortened(described(answer))
     return f"mgclust {shortened(answer)} instead of {__version__} (install the same version)"
 
 

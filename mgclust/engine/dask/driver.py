@@ -33,7 +33,7 @@ from distributed.comm.addressing import get_address_host
 from distributed.protocol.pickle import dumps
 
 from mgclust.base.by_value import by_value
-from mgclust.base.dask_arrays import is_dask, without_annotations
+from mgclust.base.dask_arrays import is_dask
 from mgclust.base.errors import CollectiveTimeout, MgclustError, RunCancelled, RunFailed, WorkerLost
 from mgclust.base.progress import WAITING
 from mgclust.data import Dataset, open_dataset
@@ -56,6 +56,9 @@ __all__ = ["Driver"]
 
 STOP_GRACE_SECONDS = 20.0  # seconds after which stopped ranks are no longer awaited
 NOTIFY_LIMIT_SECONDS = 5.0  # seconds that a notification of ranks may take
+# Reasons for which Dask itself cancels a task; None: the client's event loop ended. All other reasons are from a caller
+# of `Client.cancel`.
+LOSSES = {None, "already forgotten", "lost dependencies", "scheduler-connection-lost", "scheduler-restart"}
 
 
 class Driver:
@@ -323,7 +326,7 @@ class Driver:
         # there.
         on_host = Counter(get_address_host(address) for address in self._all_workers)
         try:
-            with without_annotations(), self._span():
+            with self._span():
                 for rank, address in enumerate(self.monitor.workers):
                     assignment = replace(self._first, rank=rank, neighbours=on_host[get_address_host(address)])
                     (source, arrays), (source_beside, arrays_beside) = (
@@ -411,6 +414,9 @@ class Driver:
             return tasks.Failure(self.monitor.in_words(outcome))
         if future.status == "error" and type(outcome).__name__ != "KilledWorker":
             return tasks.Failure.of(outcome, rank, self.monitor.workers[rank])
+        reason: Any = getattr(outcome, "reason", None)
+        if future.status == "cancelled" and reason not in LOSSES:
+            return tasks.Failure(self.monitor.cancelled(rank, reason))
         return tasks.Failure(self.monitor.lost(rank))
 
     def _reason(self, values: dict[int, Any], pending: dict[int, Future]) -> BaseException:

@@ -122,7 +122,7 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
                 "adaptive_target": self.scale_target,
                 **{
                     f"{PREFIX}{name}": getattr(self, name)
-                    for name in ("ask", "give_back", "waits", "keep", "end", "watch")
+                    for name in ("ask", "give_back", "waits", "keep", "end", "watch", "unknown")
                 },
             }
         )
@@ -222,6 +222,10 @@ class Leases(SchedulerPlugin):  # type: ignore[misc]
                 return there
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(left.wait(), remaining)
+
+    async def unknown(self, clients: list[str]) -> list[str]:
+        """Return which of these clients, given by their ids, are not connected to this scheduler."""
+        return [each for each in clients if each not in self._scheduler.clients]
 
     def adaptive_target(self, target_duration: Any = None) -> int:
         """Number of workers that the cluster should have: Dask's number, or the number that runs have or wait for.

@@ -23,11 +23,11 @@ from dask.core import flatten
 from distributed import CancelledError, Client, Future, futures_of
 from scipy.optimize import linear_sum_assignment
 
-from mgclust.base.dask_arrays import check_chunk, is_dask, lost_array, without_annotations
-from mgclust.base.errors import RunFailed
+from mgclust.base.dask_arrays import check_chunk, is_dask, lost_array
+from mgclust.base.errors import InputError, RunFailed, described
 from mgclust.data import Dataset
 from mgclust.data.chunks import plain_rows
-from mgclust.engine.dask import sessions, task_starts
+from mgclust.engine.dask import scheduler, sessions, task_starts
 from mgclust.engine.memory import Estimate, Residency, check
 from mgclust.engine.partition import Partition
 from mgclust.engine.rank import RankAssignment
@@ -245,26 +245,38 @@ def chunks_of(client: Client, array: Any) -> tuple[list[Future], np.ndarray]:
 
     Raises
     ------
+    InputError
+        A chunk is on another cluster.
     RunFailed
         A chunk could not be computed, or is lost.
     """
     keys = list(flatten(array.__dask_keys__()))
     try:
         chunks = futures_of(array, client=client)
+        _reject_other_clusters(client, chunks)
         if {future.key for future in chunks} != set(keys):
-            with without_annotations():
-                chunks = futures_of(client.persist(array), client=client)
+            chunks = futures_of(client.persist(array), client=client)
         _wait(client, chunks)
         for future in chunks:  # the workers that hold the chunks are known only when the chunks are computed
             error = future.exception() if future.status != "finished" else None
             if future.status == "cancelled":
                 raise lost_array()
             if error is not None:
-                raise RunFailed(f"a chunk of the Dask array could not be computed: {type(error).__name__}: {error}")
+                raise RunFailed(f"a chunk of the Dask array could not be computed: {described(error)}")
     except CancelledError:
         raise lost_array() from None
     by_key = {future.key: future for future in chunks}
     return [by_key[key] for key in keys], np.cumsum([0, *array.chunks[0]])
+
+
+def _reject_other_clusters(client: Client, chunks: list[Future]) -> None:
+    """Reject chunks that belong to a client of another cluster; a second client of the same cluster may have them."""
+    others = {future.client.id: future.client for future in chunks if future.client is not client}
+    if others and (unknown := scheduler.ask(client, "unknown", clients=list(others))):
+        raise InputError(
+            f"client={client!r} is not the client of a Dask array, whose chunks are on the cluster of "
+            f"{others[unknown[0]]!r}; give the array's client as client=, or use X.compute()."
+        )
 
 
 def _wait(client: Client, chunks: list[Future]) -> None:

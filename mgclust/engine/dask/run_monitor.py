@@ -22,6 +22,7 @@ from mgclust.base.errors import ClusterUnavailableError, MgclustError, RunFailed
 from mgclust.engine.context import Emit
 from mgclust.engine.dask import clients, scheduler, tasks
 from mgclust.engine.heartbeat import HeartbeatMonitor, RunningTimeClock
+from mgclust.outside.quoting import shortened
 
 __all__ = ["WATCH_POLL_SECONDS", "RunMonitor"]
 
@@ -265,6 +266,25 @@ class RunMonitor:
         return WorkerLost(
             f"worker {self.workers[rank]} of rank {rank} was lost {when}: its process died or left "
             "the cluster (its log shows why; often it ran out of memory). Run again."
+        )
+
+    def cancelled(self, rank: int, reason: str) -> RunFailed:
+        """Make the error for a task that a client has cancelled, unless its worker is lost.
+
+        Parameters
+        ----------
+        rank : int
+            Number of the rank.
+        reason : str
+            Reason that the client gave; "unknown" if it gave none.
+        """
+        try:
+            self.look([rank], silence=False, now=True)
+        except RunFailed as error:
+            return error
+        return RunFailed(
+            f"the task of rank {rank} was cancelled by a client of the cluster (Client.cancel, reason: "
+            f"{shortened(reason)}). Run again; cancel your own fits with mgclust.submit(model, X).cancel()."
         )
 
     def in_words(self, error: BaseException) -> BaseException:

@@ -35,6 +35,7 @@ from dask.sizeof import sizeof
 from distributed import Worker, WorkerPlugin, get_worker
 from distributed.comm.addressing import get_address_host
 from distributed.metrics import context_meter
+from distributed.protocol import register_generic
 from distributed.worker_state_machine import FreeKeysEvent
 from scipy.sparse import csr_array
 
@@ -42,7 +43,7 @@ from mgclust.base.errors import MgclustError, RunFailed
 from mgclust.engine import checkpoint_memory
 from mgclust.engine.abort import Abort
 from mgclust.engine.devices import cores, gpus, why_no_gpu
-from mgclust.engine.rank import RankAssignment, run_rank
+from mgclust.engine.rank import Done, RankAssignment, run_rank
 from mgclust.engine.rows import Beside, RowSource
 from mgclust.engine.transport.handshake import listen
 from mgclust.engine.transport.session import Session
@@ -346,6 +347,11 @@ async def _free_unknown(worker: Worker, keys: list[str]) -> None:
     unknown = [key for key in here if not known.get(key)]
     if unknown:
         worker.handle_stimulus(FreeKeysEvent(keys=unknown, stimulus_id=f"mgclust-free-{time.time()}"))
+
+
+# Otherwise, a worker would pickle an outcome to a copy of all its arrays, before it sends them to the client.
+register_generic(Done)
+register_generic(csr_array)
 
 
 @sizeof.register(csr_array)

@@ -57,7 +57,7 @@ class AffinityPropagationKernels(Protocol):
             Changed in place: c, r_diagonal, a_diagonal, exemplars, last_exemplars, counts and progress; sums become 0.
             If ``messages.totals`` reports undecided rows, only ``progress[0]`` is changed, to 1.
         damping, scale : float
-            `next_damping` and `scale` of the `Iteration`.
+            `next_damping` and `scale` of the ``Iteration``.
         slot : int
             Slot to which exemplars and counts are written.
         """

@@ -79,7 +79,7 @@ class ExactSumKernels(Protocol):
         Returns
         -------
         int32 array of shape (...)
-            Exponents with ``abs(part) < 2**exponent``; `ZERO` if all parts are 0.
+            Exponents with ``abs(part) < 2**exponent``; ``ZERO`` if all parts are 0.
         """
 
 

@@ -98,7 +98,8 @@ def answer_problems(app: FastAPI) -> None:
         sentences = {
             404: "there is nothing at this path.",
             405: f"{request.method} is not possible here.",
-            400: "the request cannot be read; send UTF-8 JSON without deep nesting and numbers of thousands of digits.",
+            400: "the request cannot be read; send UTF-8 JSON that is not deeply nested, and has no number of "
+            "thousands of digits.",
         }
         sentence = sentences.get(error.status_code, f"{error.detail}.")
         fault = "input" if error.status_code in (400, 416) else None

@@ -78,7 +78,7 @@ class Options(_Strict):
 
     columns: Annotated[str, Field(max_length=4096)] | None = None
     delimiter: Annotated[str, Field(max_length=1)] | None = None
-    standardize: Literal["zscore"] | None = None
+    standardize: Literal["zscore", "zscore_sample"] | None = None
     detrend: bool | None = None
     constant: Literal["drop", "refuse"] | None = None
     n_nodes: Annotated[int, Field(ge=1, lt=2**31)] | None = None
@@ -87,6 +87,13 @@ class Options(_Strict):
     weight: Annotated[str, Field(max_length=256)] | None = None
     header: bool | None = None
     index: bool | None = None
+    dummy_volumes: Annotated[int, Field(ge=0, lt=2**31)] | None = None
+    smoothing_fwhm: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    low_pass: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    high_pass: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    t_r: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    confound_names: Annotated[str, Field(max_length=4096)] | None = None
+    fd_threshold: Annotated[float, Field(gt=0, le=1e6)] | None = None
 
 
 class Submission(_Strict):
@@ -100,6 +107,9 @@ class Submission(_Strict):
     ] = {}
     options: Options = Field(default_factory=Options)  # a default would be copied by pydantic, which takes longer
     mask: JobSource | None = None
+    confounds: Annotated[
+        list[JobSource] | None, Field(min_length=1, max_length=1000, description="Table of confounds of each source.")
+    ] = None
     resources: Resources = Field(default_factory=Resources)
     report: bool = True
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
@@ -135,8 +145,9 @@ class Submission(_Strict):
         graph = method.opens == "graph"
         given = {name for name, value in self.options if value is not None}
         wrong = given - {option.name for option in (GRAPH_OPTIONS if graph else ROW_OPTIONS)}
-        if wrong or (graph and self.mask):
-            raise InputError(f"{', '.join(sorted(wrong)) or 'mask'} does not apply to {self.method}, which reads "
+        wrong |= {name for name in ("mask", "confounds") if graph and getattr(self, name)}
+        if wrong:
+            raise InputError(f"{', '.join(sorted(wrong))} does not apply to {self.method}, which reads "
                              f"{'graphs' if graph else 'rows'}.")  # fmt: skip
         if graph and len(self.sources) > 1:
             raise InputError(

@@ -187,7 +187,11 @@ def matrix(*values, n=4) -> csr_array:
     [
         (matrix(1.0, 2.0), "precomputed", "may be distances or similarities"),
         (matrix(True, True), "precomputed", "True and False"),
-        (matrix(1.0, -2.0), "precomputed_nearest_neighbors", "1 values are NaN, infinite or negative.*row 1"),
+        (
+            matrix(1.0, -2.0),
+            "precomputed_nearest_neighbors",
+            "1 values are not distances, but NaN, infinite or negative, the first in row 1",
+        ),
         (matrix(1.0, np.nan), "precomputed_nearest_neighbors", "row 1"),
         (matrix(-1.0, np.inf), "precomputed", "1 values are NaN or infinite, the first in row 1"),
         (csr_array((4, 4)), "precomputed", "no pair"),

@@ -85,7 +85,7 @@ def test_refused():
     with pytest.raises(InputError, match="n_clusters=3001 should be <= n_samples=3000"):
         model.agglomerate(X, n_clusters=3001)
     with pytest.raises(InsufficientMemoryError, match="the rows of a rank's canopies need"):
-        on_cpu(t1=5.0, t2=0.02, memory_limit="1 MB").agglomerate(X, n_clusters=2)
+        on_cpu(t1=5.0, t2=0.02, memory_limit="40 MB").agglomerate(X, n_clusters=2)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -187,20 +189,30 @@ def test_refused_parameters():
         fit([[0.0], [1e30]], 2.0, 1.0, dtype="float32")
 
 
-def test_memory_is_refused_before_it_is_taken(monkeypatch):
+def test_memory_is_refused_before_it_is_taken():
     X = np.random.default_rng(7).normal(size=(500, 2))
     with pytest.raises(InsufficientMemoryError, match=r"vectors of local rows .* What would fit: "):
         fit(X, 0.5, 0.2, memory_limit="70 KiB")
     with pytest.raises(InsufficientMemoryError, match="makes more than 8000 centres of 8000 rows"):
         fit(np.random.default_rng(7).normal(size=(8000, 100)), 0.5, 0.2, memory_limit="26 MB")
-    monkeypatch.setattr(canopy_members.psutil, "virtual_memory", lambda: type("Memory", (), {"available": 20_000}))
-    with pytest.raises(InsufficientMemoryError, match=r"memberships \(each row in .* canopies on average\)"):
-        canopy_members._check_room(_context(n=500), 5000, 5000, 40)
 
 
-def _context(n):
-    comm = type("Comm", (), {"all_reduce": staticmethod(lambda array, op: array)})
-    return type("Context", (), {"dataset_shape": (n, 2), "comm": comm, "keep_on_workers": False})
+def test_memberships_that_do_not_fit_are_refused_before_they_are_written(monkeypatch):
+    """All proposals of the message fit: more memory, fewer rows, a smaller t1."""
+    monkeypatch.setattr(canopy_members, "_list", lambda *arguments: pytest.fail("memberships were written"))
+    X = np.random.default_rng(7).random((20_000, 2))
+    with pytest.raises(InsufficientMemoryError, match=r"each row in .* of \d+ canopies on average") as caught:
+        fit(X, 9.0, 0.05, memory_limit="20 MiB")
+    monkeypatch.undo()
+    text = str(caught.value)
+    total, more, percent = re.search(
+        r"memory: (\d+) m.* ([\d.]+) MiB more free.* about (\d+)% of the rows", text
+    ).groups()
+    whole = fit(X, 9.0, 0.05, memory_limit=int((20 + float(more)) * 2**20))
+    assert whole.memberships_.nnz == int(total)
+    for model in (fit(X[: len(X) * int(percent) // 100], 9.0, 0.05, memory_limit="20 MiB"),
+                  fit(X, 0.1, 0.05, memory_limit="20 MiB")):  # fmt: skip
+        assert 0 < model.memberships_.nnz < int(total)
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "manhattan"])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from mgclust import Canopy
 from mgclust.algorithms import base
+from mgclust.base.errors import InsufficientMemoryError
+from mgclust.engine import spmd
 from oracles import canopy as reference
 from support.points import load_points
 
@@ -98,6 +101,19 @@ def test_streamed_rows_have_the_same_bits(order, fit_on, tmp_path):
     for size in (1, 3):
         found = bits(fit_on(size, tmp_path / "rows.npy", memory_limit="40 MiB", **options))
         assert found == bits(alone), f"on {size} ranks"
+
+
+@pytest.mark.parametrize("place", ["on a rank", "on the client"])
+def test_memberships_that_do_not_fit_are_refused_by_all_ranks(place, client, monkeypatch):
+    """Only the rows of the last rank lie in many canopies; the client joins the memberships of all ranks."""
+    rng = np.random.default_rng(0)
+    X = np.concatenate([np.zeros((30_000, 2)), rng.random((10_000, 2)) + 50])
+    limit = "10 MiB" if place == "on a rank" else None
+    if not limit:
+        memory = SimpleNamespace(virtual_memory=lambda: SimpleNamespace(available=20 << 20))
+        monkeypatch.setattr(spmd, "psutil", memory)
+    with pytest.raises(InsufficientMemoryError, match=rf"need .* {place}, .* What would fit: a smaller t1, "):
+        Canopy(9.0, 0.05, device="cpu", client=client, n_workers=4, memory_limit=limit).fit(X)
 
 
 def test_client_parameter_reaches_the_workers(client):

@@ -19,6 +19,7 @@ from mgclust.algorithms.parcellation.evaluation import (
     n_pieces,
     random_parcels,
 )
+from mgclust.algorithms.parcellation.merge_cuts import labels_after
 from mgclust.base.errors import InputError
 from mgclust.datasets import make_bold
 from mgclust.kernels.parcels.pair_correlations import spatial_blocks
@@ -252,7 +253,7 @@ def ward_of(series: np.ndarray, graph: tuple[np.ndarray, np.ndarray], numbers: l
     """Parcels of standardised series by Ward's merges, one column per number."""
     series = series - series.mean(axis=1, keepdims=True)
     merges = ward_merges(series / series.std(axis=1, keepdims=True), *graph, lambda _: None)[0]
-    return np.stack([evaluation._cut(merges, len(series), k) for k in numbers], axis=1)
+    return np.stack([labels_after(merges, len(series), k) for k in numbers], axis=1)
 
 
 def test_table():
@@ -295,6 +296,8 @@ def test_table_rejects():
     labels, series, places = np.zeros((2, 1), int), rows_of(2), np.zeros((2, 3))
     with pytest.raises(InputError, match="the halves have 2 and 3 rows, and the graph has 2"):
         evaluate(labels, labels, labels, series, rows_of(3), *graph, places)
+    with pytest.raises(InputError, match="coordinates: shape"):
+        evaluate(labels, labels, labels, series, series, *graph, places[:1])
     with pytest.raises(InputError, match="different numbers of columns"):
         evaluate(labels, labels, np.zeros((2, 2), int), series, series, *graph, places)
 
@@ -329,11 +332,12 @@ def test_known_parcels_are_chosen(n_parcels, noise):
         ([math.nan, 0.2, 0.3, math.nan], 0.0, 30),
         ([0.01, 0.02, 0.03, 0.01], 0.05, 10),  # nothing exceeds the nulls
         ([math.nan] * 4, 0.0, 10),
+        ([-0.03, -0.02, -0.01, -0.02], -0.05, 10),
         ([0.1, 0.4, 0.2, 0.2], math.nan, 20),
     ],
 )
 def test_chosen(scores, null, expected):
-    nulls = {"scan_random_dcbc": np.zeros(4), "scan_coordinates_dcbc": np.full(4, null)}
+    nulls = {"scan_random_dcbc": np.full(4, min(null, 0.0)), "scan_coordinates_dcbc": np.full(4, null)}
     table = {"scan_n_clusters": np.array([10, 20, 30, 40]), "scan_dcbc": np.array(scores)}
     assert chosen(table | nulls) == expected
     backwards = {name: values[::-1] for name, values in (table | nulls).items()}

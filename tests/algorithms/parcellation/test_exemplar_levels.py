@@ -41,6 +41,7 @@ def levels(rows, graph, seed=0, abort=None, emit=None):
         spare=1 << 26,
         abort=abort or Abort(),
         emit=emit,
+        host_free=lambda: 1 << 28,
     )
     return ExemplarLevels(context, rows, graph.starts, graph.columns, seed)
 

@@ -7,11 +7,17 @@ from sklearn.metrics import adjusted_rand_score
 from mgclust import Parcellation, load_result, open_dataset
 from mgclust.algorithms import base
 from mgclust.algorithms.parcellation.evaluation import n_pieces
-from mgclust.base.errors import AmbiguousCountWarning, InputError, InsufficientMemoryError, WeakStructureWarning
+from mgclust.base.errors import (
+    AmbiguousCountWarning,
+    InputError,
+    InsufficientMemoryError,
+    WeakStructureWarning,
+)
 from mgclust.cli import run_command
-from mgclust.data.neighbors import checked_neighbors, volume_neighbors
+from mgclust.data.neighbors import checked_neighbors, neighbors_of, volume_neighbors
 from mgclust.datasets import make_bold
 from oracles import parcels as oracle
+from support.surfaces import models_of, save_series, save_surface, sphere
 
 ALGORITHMS = ("ward", "communities", "affinity-propagation")
 
@@ -86,6 +92,28 @@ def test_duplicates_constant_rows_and_offsets(algorithm):
     assert len(np.unique(model.labels_)) == 12 and np.isfinite(model.homogeneity_)
     if algorithm != "affinity-propagation":  # whose messages between duplicates depend on the last digits of the series
         np.testing.assert_array_equal(model.labels_, again.labels_)
+
+
+def test_parcels_of_grayordinates_lie_in_one_structure(tmp_path):
+    rng = np.random.default_rng(0)
+    coordinates, triangles = sphere(2)
+    models = models_of(rng, size=len(coordinates))
+    runs = [save_series(tmp_path / f"sub-01_run-{run}_bold.dtseries.nii", models, rng) for run in (1, 2)]
+    surfaces = [
+        save_surface(tmp_path / f"{side}.surf.gii", coordinates + shift, triangles, f"Cortex{side}")
+        for side, shift in (("Left", [-70, 0, 0]), ("Right", [70, 0, 0]))
+    ]
+    dataset = open_dataset(runs)
+    model = Parcellation([20, 30], client=None).fit(dataset, surfaces=surfaces)
+    for k in (20, 30):
+        labels = model.labels_for(k)
+        assert len(np.unique(labels)) == k
+        assert (n_pieces(labels, *neighbors_of(dataset, 26, surfaces)) == 1).all()
+        for name, _, _ in models.iter_structures():
+            own = np.unique(labels[models.name == name])
+            assert not np.isin(labels[models.name != name], own).any()
+    with pytest.raises(InputError, match=r"surf\.gii"):
+        Parcellation(30, client=None).fit(dataset)
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -53,7 +53,7 @@ def test_too_many(running, mine, where, count, size):
             raw.send("\r\n".join(["0", *many, "", ""]).encode())
         answer = raw.answer()
     assert answer.startswith(b"HTTP/1.1 431 ")
-    assert b"128 of them" in answer
+    assert b"and 128 headers." in answer
 
 
 def test_as_many_as_are_in_use(running):

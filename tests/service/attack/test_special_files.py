@@ -100,7 +100,7 @@ def test_a_fifo_in_the_place_of_a_source(running, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["points.npy", "store.zarr", "init.npy", "mask.nii.gz"])
+@pytest.mark.parametrize("name", ["points.npy", "store.zarr", "init.npy", "mask.nii.gz", "confounds.tsv"])
 def test_an_attempt_refuses_it(tmp_path, name):
     """It took the file's place after the job was submitted."""
     np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(50, 2)))
@@ -117,12 +117,16 @@ def test_an_attempt_refuses_it(tmp_path, name):
     if name == "init.npy":
         request |= {"method": "fuzzy-c-means", "parameters": {"n_clusters": 2, "init": {"path": name}}}
         files = {"0": {"root": str(tmp_path), "name": "rows.npy"}, "init": files["0"]}
-    if name == "mask.nii.gz":
+    if name in ("mask.nii.gz", "confounds.tsv"):
         nibabel = pytest.importorskip("nibabel")
         series = nibabel.Nifti1Image(np.random.default_rng(0).normal(size=(3, 3, 3, 5)).astype("f4"), np.eye(4))
         nibabel.save(series, tmp_path / "bold.nii")
-        request |= {"mask": {"path": name}}
-        files = {"0": {"root": str(tmp_path), "name": "bold.nii"}, "mask": files["0"]}
+        own = {"mask": {"path": name}} if name == "mask.nii.gz" else {"confounds": [{"path": name}]}
+        request |= {**own, "options": {} if "mask" in own else {"confound_names": "csf"}}
+        files = {
+            "0": {"root": str(tmp_path), "name": "bold.nii"},
+            "mask" if "mask" in own else "confounds-0": files["0"],
+        }
     order = {
         "folder": str(tmp_path / "job" / "attempt-1"), "files": files, "request": request,
         "hidden": [], "max_rows": 0, "place": {"cpu": True},

@@ -108,6 +108,8 @@ async function submit() {
       const masks = await sourcesOf("mask", "mask-path");
       if (masks.length > 1) throw new Error("Choose a mask's file or name its path, not both.");
       if (masks.length) request.mask = masks[0];
+      const tables = await sourcesOf("confounds", "confounds-path");
+      if (tables.length) request.confounds = tables;
     }
     location.href = `/jobs/${(await post("/jobs", request)).id}`;
   } catch (error) {
