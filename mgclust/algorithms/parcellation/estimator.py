@@ -12,7 +12,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.base import Clusterer, Inputs, UnconvergedWarning, WarmUp
 from mgclust.algorithms.parcellation.evaluation import chosen
-from mgclust.algorithms.parcellation.exemplar_levels import MAX_ITER
 from mgclust.algorithms.parcellation.options import CONNECTIVITIES, ParcellationOptions
 from mgclust.algorithms.parcellation.presentation import ParcellationPresentation
 from mgclust.algorithms.parcellation.ranks import ParcellationOutput, estimate, parcellate
@@ -242,13 +241,6 @@ class Parcellation(ParcellationOptions, Clusterer):
             arrays |= {"candidates": self._candidates, "candidate_centers": np.concatenate(value.centers)}
         arrays |= table or {}
         warnings = self._doubts(table, dict(zip(value.numbers, value.passes, strict=True)))
-        if value.unconverged:
-            nodes = ", ".join(f"{count:,}" for count in value.unconverged)
-            text = (
-                f"affinity propagation of {nodes} nodes still changed exemplars after {MAX_ITER} iterations, so other "
-                "parcels may be as good: the parcels are connected; compare halves of the series with evaluate=True."
-            )
-            warnings.append(Doubt(text, UnconvergedWarning))
         scores = {"n_clusters": self.n_clusters_, "homogeneity": self.homogeneity_}
         if self.evaluation_ is not None:
             scores |= {name: float(self.evaluation_[name][at]) for name in ("held_out", "dcbc", "split_half_ari")}
@@ -256,7 +248,7 @@ class Parcellation(ParcellationOptions, Clusterer):
             labels=self.labels_,
             arrays=arrays,
             scores=scores,
-            diagnostics={"passes": value.passes[at]},
+            diagnostics={"passes": value.passes[at], "unconverged_levels": value.unconverged},
             warnings=warnings,
             **frame,
         )

@@ -46,7 +46,7 @@ from mgclust.engine.transport.comm import SoloComm
 from mgclust.kernels.parcels.borders import edge_products
 from mgclust.kernels.parcels.ward import ward_merges
 
-__all__ = ["MAX_ITER", "ExemplarLevels", "needed_by_levels"]
+__all__ = ["ExemplarLevels", "needed_by_levels"]
 
 MAX_ITER = 200  # iterations of a level; some messages of a brain still oscillate after 1,000, to no benefit
 OWN = 0.3  # weight of a node's own similarities in its preference

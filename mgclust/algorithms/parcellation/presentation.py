@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.presentation import Drawn, Presentation, Score, Table
+from mgclust.algorithms.presentation import Drawn, Fact, Presentation, Score, Table
 from mgclust.results.result import Result
 
 __all__ = ["ParcellationPresentation"]
@@ -53,7 +53,10 @@ class ParcellationPresentation(Presentation):
         "dcbc": Score("distance-controlled boundary coefficient, held out", ".3f"),
         "split_half_ari": Score("agreement of the parcels of both halves (ARI)", ".3f"),
     }
-    facts = {"passes": None}
+    facts = {
+        "passes": Fact("passes of moves across borders"),
+        "unconverged_levels": Fact("nodes of the levels whose exemplars still changed in the last iterations"),
+    }
     captions = {
         "parcel_evaluation": "Parcels of one half of the series, judged by the other half. Dashed: connected parcels "
         "by coordinates alone, which do not use the series.",

@@ -11,7 +11,6 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from mgclust import AffinityPropagation, Parcellation
-from mgclust.algorithms.base import UnconvergedWarning
 from mgclust.algorithms.parcellation import exemplar_levels
 from mgclust.algorithms.parcellation.exemplar_levels import ExemplarLevels
 from mgclust.base.errors import InsufficientMemoryError, RunCancelled
@@ -176,13 +175,13 @@ def test_equal_similarities_give_the_same_parcels_for_the_same_seed():
     assert all(oracle.connected(np.frombuffer(each, np.int32), edges_of(graph)) for each in first)
 
 
-def test_levels_that_have_not_converged_are_used_with_a_warning(monkeypatch):
+def test_levels_that_have_not_converged_are_used_and_reported(monkeypatch):
     monkeypatch.setitem(exemplar_levels.MESSAGES, "max_iter", 3)
     rows, graph = smooth((6, 6, 6))
-    with pytest.warns(UnconvergedWarning, match=r"affinity propagation of 216.* nodes still changed exemplars after"):
-        model = Parcellation(20, algorithm="affinity-propagation", client=None, device="cpu").fit(
-            rows, neighbors=matrix_of(graph)
-        )
+    model = Parcellation(20, algorithm="affinity-propagation", client=None, device="cpu").fit(
+        rows, neighbors=matrix_of(graph)
+    )
+    assert model.result_.diagnostics["unconverged_levels"][0] == 216
     assert oracle.connected(model.labels_, edges_of(graph)) and len(np.unique(model.labels_)) == 20
 
 
