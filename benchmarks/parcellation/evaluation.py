@@ -50,13 +50,14 @@ def main() -> None:
     parser.add_argument(
         "--numbers", type=lambda text: tuple(map(int, text.split(","))), help="other numbers of parcels"
     )
+    parser.add_argument("--methods", type=lambda text: tuple(text.split(";")), help="methods, separated by semicolons")
     options = parser.parse_args()
     out = bench.Record(__doc__, options.out, ("nilearn", "nibabel"))
     out.note("conditions", LOAD)
     out.note("threads", {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")})
     for name in options.only or CASES:
         numbers, methods = CASES[name]
-        measure(out, listed(name, options.fmri), options.numbers or numbers, methods)
+        measure(out, listed(name, options.fmri), options.numbers or numbers, options.methods or methods)
         out.note("load", [round(each, 1) for each in os.getloadavg()])
 
 
