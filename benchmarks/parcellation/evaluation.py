@@ -7,7 +7,7 @@ the adjusted Rand index of the parcels of the halves. Pieces are counted with 26
 of one fit of the whole series, after a small fit that loads packages and compiles; the peak is of the whole process.
 
 Series: the whole-brain localizer, prepared by nilearn (smoothed or not, detrended, standardised, on its own grid or
-every second voxel of it); the NIfTI-1 sample, whose voxels are taken as 4 x 4 x 6 mm because its header says 1; made
+on one of 6 mm); the NIfTI-1 sample, whose voxels are taken as 4 x 4 x 6 mm because its header says 1; made
 series with known parcels; six islands of the localizer's mask.
 
     python -m benchmarks.parcellation.evaluation --fmri FOLDER --out benchmarks/results/parcellation/evaluation.json
@@ -68,13 +68,13 @@ def listed(name: str, folder: Path) -> list[Named]:
     if name == "sample":
         return [("NIfTI-1 sample", sample(folder), None)]
     if name == "islands":
-        return [("six islands", islands(localizer(folder, 6.0, 2)), None)]
-    smoothing, step = {"6 mm": (6.0, 2), "3 mm": (6.0, 1), "unsmoothed": (None, 1)}[name]
-    return [(name, localizer(folder, smoothing, step), None)]
+        return [("six islands", islands(localizer(folder, 6.0, 6.0)), None)]
+    smoothing, edge = {"6 mm": (6.0, 6.0), "3 mm": (6.0, None), "unsmoothed": (None, None)}[name]
+    return [(name, localizer(folder, smoothing, edge), None)]
 
 
-def localizer(folder: Path, smoothing: float | None, step: int) -> Series:
-    """The whole brain, smoothed by so many mm, then on a grid of every so many of its voxels."""
+def localizer(folder: Path, smoothing: float | None, edge: float | None) -> Series:
+    """The whole brain, smoothed by so many mm, then on a grid of voxels with edges of so many mm."""
     import nibabel
     from nilearn.image import resample_img, smooth_img
     from nilearn.maskers import NiftiMasker
@@ -82,10 +82,12 @@ def localizer(folder: Path, smoothing: float | None, step: int) -> Series:
     mask = nibabel.load(folder / LOCALIZER[1])
     mask = nibabel.Nifti1Image((mask.get_fdata() > 0).astype(np.uint8), mask.affine)
     bold = smooth_img(nibabel.load(folder / LOCALIZER[0]), smoothing)
-    if step > 1:
+    if edge is not None:
         affine = mask.affine.copy()
-        affine[:3, :3] *= step
-        grid = {"target_affine": affine, "target_shape": tuple(-(-size // step) for size in mask.shape)}
+        sizes = np.linalg.norm(affine[:3, :3], axis=0)
+        affine[:3, :3] *= edge / sizes
+        shape = np.ceil(np.array(mask.shape) * sizes / edge - 1e-3).astype(int)
+        grid = {"target_affine": affine, "target_shape": tuple(shape.tolist())}
         options = grid | {"copy_header": True, "force_resample": True}
         mask, bold = resample_img(mask, interpolation="nearest", **options), resample_img(bold, **options)
     rows = NiftiMasker(mask, detrend=True, standardize="zscore_sample").fit_transform(bold).T

@@ -49,7 +49,7 @@ def main() -> None:
         for name in options.only or ITEMS:
             n, _, _, limits = ITEMS[name]
             if not n and not (Path(folder) / "bold.nii").exists():
-                save(localizer(options.fmri, 6.0, 1), Path(folder))
+                save(localizer(options.fmri, 6.0, None), Path(folder))
             command = [sys.executable, "-m", "benchmarks.parcellation.speed", "--fmri", ".", "--child", name, folder]
             printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
             figures = json.loads(printed.splitlines()[-1])
