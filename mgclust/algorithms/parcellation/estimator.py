@@ -26,8 +26,8 @@ from mgclust.results.result import Result
 
 __all__ = ["Parcellation"]
 
-ONE_RANK = {"cpu": float("inf"), "cuda": float("inf")}  # all work after the collection of the rows is on rank 0
-LEAST_HALF = 10  # points in time of a half, for correlations that can be compared
+ONE_RANK = {"cpu": float("inf"), "cuda": float("inf")}  # after the rows are collected, rank 0 does all the work
+LEAST_HALF = 10  # smallest number of points in time of a half; correlations of fewer cannot be compared
 
 
 class Parcellation(ParcellationOptions, Clusterer):
@@ -39,40 +39,41 @@ class Parcellation(ParcellationOptions, Clusterer):
     Parameters
     ----------
     n_parcels : int or sequence of int, default=200
-        Number of parcels, or several numbers to compare; as text "50,100,200". At least the number of connected pieces
-        of the graph, because no parcel joins two pieces.
+        Number of parcels, or several numbers to compare; as text "50,100,200". Each number must be at least the number
+        of connected pieces of the graph, because no parcel spans two pieces.
     algorithm : {"ward", "communities", "affinity-propagation"}, default="ward"
         How parcels are found before their borders are refined.
 
-        - "ward": merge the two neighbouring parcels whose union raises the sum of squared distances to the means of
-          the parcels the least (Ward 1963), of standardised series. The merges are those of scikit-learn's Ward
-          clustering with connectivity.
-        - "communities": communities of the graph of neighbours, in which the edge of two voxels with correlation r
-          weighs r^4, at the resolution that gives nearly the wanted number; Ward's merges make the number exact.
+        - "ward": begin with each voxel as a parcel, and always make the cheapest merge of two neighbouring parcels
+          (Ward 1963). The cost of a merge is the increase of the sum of squared distances between standardised series
+          and the mean of their parcel. The merges are those of scikit-learn's Ward clustering with connectivity.
+        - "communities": find communities of the graph of neighbours, in which the edge of two voxels with correlation
+          r has the weight r^4. The resolution is chosen so that their number is near the requested number of parcels;
+          Ward's merges make the number exact.
         - "affinity-propagation": affinity propagation between neighbours, with the similarity -(1 - r) / 2, gives
-          clusters of a row and some of its neighbours (Frey and Dueck 2007). The mean series of these clusters are
-          clustered again, up to the last level that has at least the wanted number; Ward's merges make the number
-          exact.
+          clusters that consist of a row and some of its neighbours (Frey and Dueck 2007). The mean series of these
+          clusters are clustered again, level by level. The last level with at least the requested number of clusters
+          is kept, and Ward's merges make the number exact.
     refine : bool, default=True
-        Move voxels across borders to the neighbouring parcel with whose mean they correlate more, as long as both
+        Move voxels across borders, each to the neighbouring parcel with whose mean it correlates more, as long as both
         parcels stay connected, until no move makes the parcels more homogeneous (Dhillon and Modha 2001).
     compactness : float, default=0.01
-        What a neighbour in the same parcel is worth in a move, beside correlations from -1 to 1. Larger values give
-        smoother borders, which agree more between the halves of a series, and less homogeneous parcels. It has no
-        effect without `refine`.
+        Weight of each neighbour in the same parcel when a move is judged, compared with correlations from -1 to 1.
+        Larger values give smoother borders, which agree more between the halves of a series, but less homogeneous
+        parcels. `compactness` has no effect without `refine`.
     connectivity : {6, 18, 26}, default=26
-        Neighbours of a voxel: voxels that share a face (6), also an edge (18), also a corner (26). It has no effect if
-        `fit` is given the neighbours.
+        Neighbours of a voxel: voxels that share a face (6), a face or an edge (18), or a face, an edge or a corner
+        (26). It has no effect if `fit` is given the neighbours.
     evaluate : bool, default=False
-        Compare the parcels of both halves of the series also for a single number of parcels.
+        Also compare the parcels of both halves of the series if a single number of parcels is requested.
     device : {"auto", "cpu", "cuda"}, default="auto"
         See `DensityPeaks`. Only communities and affinity propagation use a GPU.
     client, n_workers, workers, resources, retries, verbose
         See `DensityPeaks`. The other ranks only read their part of the rows.
     memory_limit : int or str, optional
-        Memory by which one rank may grow, in bytes or as text such as "4 GiB".
+        Largest growth of the memory of one rank, in bytes or as text such as "4 GiB".
     random_state : int, Generator or RandomState, optional
-        Seed of communities, of the noise that breaks ties in affinity propagation, and of the random parcels of the
+        Seed of the communities, of the noise that breaks ties in affinity propagation, and of the random parcels of the
         evaluation. None means 0.
 
     Attributes
@@ -82,9 +83,9 @@ class Parcellation(ParcellationOptions, Clusterer):
     n_clusters_ : int
         Chosen number of parcels.
     cluster_centers_indices_ : ndarray of shape (n_clusters,), int64
-        For each parcel, its row that correlates most with its mean; so it is inside the parcel.
+        For each parcel, the row of this parcel that correlates most with the mean of the parcel.
     homogeneity_ : float
-        Mean correlation of two rows of a parcel, weighted by the number of rows of the parcels.
+        Mean correlation of two rows of the same parcel; parcels are weighted by their number of rows.
     evaluation_ : dict of str to ndarray, or None
         Scores of each number of parcels, if they were evaluated: see
         `mgclust.algorithms.parcellation.evaluation.evaluate`, without the prefix ``scan_``.
@@ -93,7 +94,7 @@ class Parcellation(ParcellationOptions, Clusterer):
 
     See Also
     --------
-    AdaptiveAffinityPropagation : Finds the number of clusters, which need not be connected.
+    AdaptiveAffinityPropagation : Finds the number of clusters itself; its clusters need not be connected.
 
     References
     ----------
@@ -122,7 +123,7 @@ class Parcellation(ParcellationOptions, Clusterer):
         return (WarmUp((3000, 40), {"n_parcels": [20, 40]}, seconds=2),)
 
     def fit(self, X: Any, y: Any = None, *, neighbors: Any = None, surfaces: Any = None) -> Self:
-        """Find the parcels of the rows of `X`.
+        """Find parcels of the rows of `X`.
 
         Parameters
         ----------
@@ -131,10 +132,11 @@ class Parcellation(ParcellationOptions, Clusterer):
         y : ignored
             Not used; exists for compatibility with scikit-learn.
         neighbors : sparse matrix of shape (n_samples, n_samples), or int array of shape (n_edges, 2), optional
-            Which rows are neighbours, as in `mgclust.data.neighbors.checked_neighbors`. By default, the neighbouring
-            voxels of a BOLD series.
+            Pairs of rows that are neighbours, in the form that `mgclust.data.neighbors.checked_neighbors` takes. By
+            default, voxels of a BOLD series are neighbours if they touch (see `connectivity`).
         surfaces : path or sequence of paths, optional
-            Surfaces of a CIFTI file, as in `mgclust.data.neighbors.neighbors_of`: a .surf.gii file for each cortex.
+            Surfaces of a CIFTI file, as in `mgclust.data.neighbors.neighbors_of`: a .surf.gii file for each hemisphere
+            of the cortex.
 
         Returns
         -------
@@ -144,7 +146,7 @@ class Parcellation(ParcellationOptions, Clusterer):
         Raises
         ------
         InputError
-            The rows have no neighbours, or the number of parcels does not fit their graph.
+            The neighbours of the rows are unknown, or a number of parcels is not possible with their graph.
         """
         self._places = neighbors, surfaces
         try:
@@ -153,12 +155,12 @@ class Parcellation(ParcellationOptions, Clusterer):
             del self._places
 
     def labels_for(self, k: int) -> Any:
-        """Return the labels of one of the numbers of parcels.
+        """Return the labels for one of the fitted numbers of parcels.
 
         Parameters
         ----------
         k : int
-            Number of parcels, one of `n_parcels`.
+            Number of parcels; must be in `n_parcels`.
 
         Returns
         -------
@@ -222,7 +224,7 @@ class Parcellation(ParcellationOptions, Clusterer):
         return neighbors_of(dataset, connectivity, surfaces)
 
     def _coordinates(self, dataset: Dataset) -> np.ndarray:
-        """Return the place of each row in mm; rows without places are in a line."""
+        """Return the coordinates of each row in mm; rows without coordinates are placed in a line."""
         if isinstance(dataset, VolumeDataset):
             return coordinates_of(dataset, getattr(self, "_places", (None, None))[1])
         return np.arange(dataset.shape[0], dtype=np.float64)[:, None] * [1.0, 0.0, 0.0]
@@ -254,7 +256,7 @@ class Parcellation(ParcellationOptions, Clusterer):
         )
 
     def _doubts(self, table: dict[str, np.ndarray] | None, passes: dict[int, int]) -> list[Doubt]:
-        """Return doubts about the moves, whose passes are given by number of parcels, and about the chosen number."""
+        """Return doubts about the moves and the chosen number; `passes` maps numbers of parcels to passes of moves."""
         doubts = [
             Doubt(
                 f"the borders of {k} parcels still moved after {PASSES} passes; raise compactness.", UnconvergedWarning

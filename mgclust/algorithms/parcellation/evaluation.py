@@ -1,9 +1,9 @@
-"""Evidence for parcels: homogeneity, boundaries, agreement of halves, and the same of parcels that ignore the series.
+"""Evidence for parcels: homogeneity, boundaries and agreement of halves, compared with parcels that ignore the series.
 
-Parcels of one half of a series are judged by the other half, so that noise to which parcels adapted counts against
-them. Two kinds of null parcels show how large a score is for parcels of this number and these sizes without any
-knowledge of the series: parcels that grow from random rows, and parcels of the coordinates. `evaluate` makes a table of
-all scores for several numbers of parcels, and `chosen` picks one of these numbers.
+Parcels of one half of a series are judged by the other half, so that parcels that follow the noise of their own half
+score lower. Two kinds of null parcels show how large a score gets without any knowledge of the series, for parcels of
+the same number and similar sizes: parcels that grow from random rows, and parcels of the coordinates. `evaluate` makes
+a table of all scores for several numbers of parcels, and `chosen` picks one of these numbers.
 
 The graph of neighbours is in compressed form: the neighbours of row i are ``columns[starts[i]:starts[i + 1]]``,
 ascending, and each edge is in the lists of both its rows. An island is a connected component of this graph.
@@ -40,8 +40,8 @@ __all__ = [
 SLICE = 64  # points in time that are standardised at a time
 BATCH_LABELS = 1 << 23  # labels of the candidates whose sums are computed together
 MAX_BINS = 10_000
-MAX_LABELS = 1 << 20  # labels may have gaps, but sums are kept for each number up to the largest label
-MIN_FRACTION = 0.95  # of the best DCBC, for a number of parcels to be chosen
+MAX_LABELS = 1 << 20  # bounds labels with gaps, because sums are kept for each number up to the largest label
+MIN_FRACTION = 0.95  # a number of parcels can be chosen if its DCBC is at least this fraction of the best one
 NULLS = ("random", "coordinates")
 SCORES = ("homogeneity", "held_out", "dcbc", "split_half_ari")
 
@@ -54,9 +54,10 @@ class DistanceProfile(NamedTuple):
     upper : ndarray of shape (n_bins,), float64
         Largest distance of each bin, in mm.
     within, between : ndarray of shape (n_candidates, n_bins), float64
-        Mean correlation of the pairs of rows in the same parcel, and in two parcels; NaN if there is no such pair.
+        Mean correlation of the pairs of rows in the same parcel, and of the pairs in different parcels; NaN if there
+        are no pairs.
     n_within, n_between : ndarray of shape (n_candidates, n_bins), int64
-        Numbers of these pairs; each pair counts once.
+        Number of pairs in the same parcel, and in different parcels; each pair counts once.
     """
 
     upper: np.ndarray
@@ -86,9 +87,9 @@ def homogeneity(series: Any, labels: Any) -> float:
 
         (|sum of u_i|^2 - sum of |u_i|^2) / (m (m - 1))
 
-    The function computes these sums, so its time is proportional to the size of the series. Homogeneity grows with the
-    number of parcels. If the parcels come from another series of the same rows, such as the other half of a run, it is
-    the held-out homogeneity.
+    The function computes these sums instead of all pairs, so its time is proportional to the size of the series.
+    Homogeneity grows with the number of parcels. If the parcels come from another series of the same rows, such as the
+    other half of a run, the result is the held-out homogeneity.
 
     Parameters
     ----------
@@ -100,7 +101,7 @@ def homogeneity(series: Any, labels: Any) -> float:
     Returns
     -------
     float
-        NaN if no parcel has two rows.
+        Mean correlation; NaN if no parcel has two rows.
 
     Raises
     ------
@@ -123,8 +124,8 @@ def distance_profile(
 ) -> DistanceProfile:
     """Average the correlations within and between parcels in bins of distance, for many label vectors at once.
 
-    All pairs of rows up to the largest distance are used. The correlation of each pair is computed once, whatever the
-    number of candidates, and no pair is stored. The results do not depend on the number of threads.
+    All pairs of rows at a distance of at most `max_distance` are used. The correlation of each pair is computed once,
+    whatever the number of candidates, and no pair is stored. The results do not depend on the number of threads.
 
     Parameters
     ----------
@@ -144,6 +145,7 @@ def distance_profile(
     Returns
     -------
     DistanceProfile
+        Mean correlations and numbers of pairs for each candidate and bin.
 
     Raises
     ------
@@ -162,8 +164,8 @@ def distance_profile(
     labels = _checked_labels(candidates, len(rows), "candidates")
     places = _checked_places(coordinates, len(rows))
     n_bins = _number_of_bins(max_distance, bin_width)
-    # The pairs of all rows in parcels are the pairs of one large parcel. Candidates with the same rows in no parcel
-    # share it.
+    # The pairs between parcels are all pairs minus the pairs within parcels. All pairs are computed as the pairs of one
+    # large parcel, which consists of all rows in parcels. Candidates share it if the same rows are in no parcel.
     large: dict[bytes, int] = {}
     which = np.empty(len(labels), np.int64)
     for c, vector in enumerate(labels):
@@ -189,14 +191,14 @@ def dcbc(
 
     Near rows correlate more than distant rows, so even arbitrary parcels are homogeneous. The DCBC compares only pairs
     of rows at the same distance: it is the mean correlation of pairs within parcels minus the mean correlation of pairs
-    between parcels. It is near 0 for arbitrary parcels, whatever their number. With n_within and n_between pairs in a
-    bin of distance::
+    between parcels. The DCBC is near 0 for arbitrary parcels, whatever their number. With n_within and n_between pairs
+    in a bin of distance::
 
         DCBC = sum over bins of w * (mean correlation within - mean correlation between)
         w    = 1 / (1 / n_within + 1 / n_between), divided by the sum of w over the bins
 
-    Bins without pairs of both kinds are left out. For parcels of one series on another series of the same rows, it is
-    the held-out DCBC.
+    Bins without pairs of both kinds are left out. If the parcels come from another series of the same rows, the result
+    is the held-out DCBC.
 
     Parameters
     ----------
@@ -206,7 +208,7 @@ def dcbc(
     Returns
     -------
     ndarray of shape (n_candidates,), float64
-        NaN for candidates for which no bin has pairs of both kinds, such as a single parcel.
+        The DCBC; NaN if no bin has pairs of both kinds, for example if a candidate has only one parcel.
 
     Raises
     ------
@@ -235,7 +237,7 @@ def dcbc(
 
 
 def n_pieces(labels: Any, starts: Any, columns: Any) -> np.ndarray:
-    """Count the pieces of each parcel: connected components of the graph of its rows.
+    """Count the pieces of each parcel, which are the connected components of the graph of its rows.
 
     Parameters
     ----------
@@ -248,7 +250,7 @@ def n_pieces(labels: Any, starts: Any, columns: Any) -> np.ndarray:
     Returns
     -------
     ndarray of shape (labels.max() + 1,), int64
-        1 for a connected parcel, 0 for a label without rows.
+        Number of pieces of each parcel: 1 for a connected parcel, 0 for a label without rows.
 
     Examples
     --------
@@ -271,8 +273,9 @@ def n_pieces(labels: Any, starts: Any, columns: Any) -> np.ndarray:
 def random_parcels(starts: Any, columns: Any, k: int, seed: int = 0) -> np.ndarray:
     """Grow connected parcels from random rows, without regard to any series.
 
-    Each island has at least one of the k first rows. In each round, each row without a parcel that has neighbours in
-    parcels joins the parcel of one of these neighbours, which is drawn at random.
+    The parcels start from k random rows, at least one on each island. Rounds follow until all rows are in parcels. In
+    each round, every row that has no parcel, but neighbours with parcels, joins the parcel of one of these neighbours,
+    which is drawn at random.
 
     Parameters
     ----------
@@ -312,9 +315,10 @@ def coordinate_parcels(
 ) -> np.ndarray:
     """Make connected, compact parcels of similar size from the coordinates, without regard to any series.
 
-    Ward's method merges neighbours, as for series, but the rows are their coordinates. With a seed, each coordinate is
-    first moved at random, so that two seeds give two parcellations. A step is at most half the distance to the nearest
-    row, which is where within its voxel a row may be; the distance is the median over all rows.
+    Ward's method merges neighbours as it does for series, but with the coordinates of the rows instead of their series.
+    With a seed, each coordinate is first moved by a random step, so that two seeds give two parcellations. A step is
+    at most half the distance from a row to its nearest neighbour (the median over all rows). Such steps move a row only
+    within its voxel.
 
     Parameters
     ----------
@@ -324,7 +328,7 @@ def coordinate_parcels(
     columns : array, int32
         Neighbours of each row.
     k : int or sequence of int
-        Number of parcels; several numbers share their merges.
+        Number of parcels; several numbers are computed from the same merges.
     seed : int, optional
         Seed of the random steps. By default, coordinates are used as they are.
 
@@ -371,7 +375,7 @@ def coordinate_parcels(
 
 
 def agreement(a: Any, b: Any) -> float:
-    """Return the adjusted Rand index of two label vectors, without the rows that are in no parcel of one of them.
+    """Return the adjusted Rand index of two label vectors, over the rows that are in a parcel of both.
 
     Parameters
     ----------
@@ -381,7 +385,7 @@ def agreement(a: Any, b: Any) -> float:
     Returns
     -------
     float
-        1 for the same parcels, near 0 for unrelated parcels.
+        Adjusted Rand index: 1 for the same parcels, near 0 for unrelated parcels.
 
     Raises
     ------
@@ -423,7 +427,7 @@ def evaluate(
     max_distance: float = 35.0,
     bin_width: float = 1.0,
 ) -> dict[str, np.ndarray]:
-    """Make a table of scores for several numbers of parcels, with the scores of null parcels.
+    """Make a table with the scores of parcels and of null parcels, for several numbers of parcels.
 
     Parameters
     ----------
@@ -458,9 +462,9 @@ def evaluate(
         - ``scan_dcbc``: DCBC of each half's parcels on the other half.
         - ``scan_split_half_ari``: adjusted Rand index of the parcels of the two halves, a single value.
 
-        The same for null parcels, without pieces: ``scan_random_*`` for `random_parcels`, and ``scan_coordinates_*``
-        for `coordinate_parcels` with a seed. Two seeds stand for the two halves. Null parcels are as many as the
-        parcels of the whole series, but at least one per island.
+        The same keys except ``scan_pieces`` for null parcels: ``scan_random_*`` for `random_parcels`, and
+        ``scan_coordinates_*`` for `coordinate_parcels` with a seed. The null parcels of the two halves differ by their
+        seeds. There are as many null parcels as parcels of the whole series, but at least one per island.
 
     Raises
     ------
@@ -508,7 +512,7 @@ def evaluate(
         table[f"scan_{name}_n_clusters"] = np.array(ks, np.int64)
         table[f"scan_{name}_smallest"] = np.array([each.min() for each in rows], np.int64)
         table[f"scan_{name}_largest"] = np.array([each.max() for each in rows], np.int64)
-    # All kinds of parcels of a half are one array, so that each pair of rows is visited once per half.
+    # One array has the parcels and the null parcels of a half, so that each pair of rows is visited once per half.
     both = [np.concatenate(each) for each in zip(given[1:], random, compact, strict=True)]
     own = np.mean([_homogeneities(halves[h], both[h]) for h in (0, 1)], axis=0)
     other = np.mean([_homogeneities(halves[1 - h], both[h]) for h in (0, 1)], axis=0)
@@ -523,13 +527,15 @@ def evaluate(
 def chosen(table: Mapping[str, np.ndarray]) -> int:
     """Return the number of parcels with the best evidence, from the table of `evaluate`.
 
-    Only the held-out DCBC decides: it is near 0 for null parcels of every number, whereas homogeneity grows with the
-    number, and halves can agree on a few parcels and on very many. A number counts if its DCBC is positive, exceeds
-    both nulls and is at least 95 % of the best such DCBC, because on real series the DCBC rises to a plateau. The
-    result is the smallest number that counts, as more parcels would add boundaries that the other half hardly supports.
+    Only the held-out DCBC decides. It is near 0 for null parcels, whatever their number. The other scores do not suit:
+    homogeneity grows with the number, and halves can agree on a few parcels and on very many.
 
-    If the result is the largest number of the table, larger numbers may be better. If no number counts, the
-    series show no parcels, and the result is the smallest number of the table.
+    First, numbers are kept if their DCBC is positive and exceeds both nulls. The result is the smallest of them whose
+    DCBC is at least 95 % of the best DCBC among them. The best one itself is not the result, because on real series the
+    DCBC rises to a plateau, where more parcels add boundaries that the other half hardly supports.
+
+    If the result is the largest number of the table, larger numbers may be better. If no number is kept, the series
+    show no parcels, and the result is the smallest number of the table.
 
     Parameters
     ----------
@@ -552,7 +558,7 @@ def chosen(table: Mapping[str, np.ndarray]) -> int:
     numbers, scores = np.asarray(table["scan_n_clusters"]), np.asarray(table["scan_dcbc"])
     above = scores > 0  # false for NaN
     for null in NULLS:
-        above &= ~(scores <= table[f"scan_{null}_dcbc"])  # a null without DCBC does not count
+        above &= ~(scores <= table[f"scan_{null}_dcbc"])  # true if the null has no DCBC (NaN)
     if not above.any():
         return int(numbers.min())
     return int(numbers[above & (scores >= MIN_FRACTION * scores[above].max())].min())
@@ -619,7 +625,7 @@ def _graph(starts: Any, columns: Any) -> csr_array:
 
 
 def _means_and_scales(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return each row's mean and its inverse length without the mean (0 for a constant row), in float64."""
+    """Return each row's mean, and 1 / length of the row after the mean is subtracted (0 if constant); float64."""
     means = rows.mean(axis=1, dtype=np.float64)
     squares = np.zeros(len(rows))
     for at in range(0, rows.shape[1], SLICE):
@@ -650,7 +656,7 @@ def _homogeneities_of(rows: np.ndarray, means: np.ndarray, scales: np.ndarray, l
     ends = np.cumsum([len(each) for each in counts])
     begins = ends - [len(each) for each in counts]
     which, member = np.nonzero(labels >= 0)
-    # One row of this matrix per parcel of each candidate.
+    # This matrix has one row for each parcel of each candidate.
     parcels = csr_array(
         (np.ones(len(member)), (labels[which, member] + begins[which], member)), shape=(int(ends[-1]), len(rows))
     )
@@ -661,7 +667,7 @@ def _homogeneities_of(rows: np.ndarray, means: np.ndarray, scales: np.ndarray, l
     varying = parcels @ (scales > 0).astype(np.float64)
     size = np.concatenate(counts)
     several = size > 1
-    # The mean correlation of a parcel times its number of rows.
+    # For each parcel, the mean correlation times the number of rows.
     weighted = np.where(several, (squares - varying) / np.where(several, size - 1, 1), 0.0)
     found = np.full(len(labels), np.nan)
     for c, (begin, end) in enumerate(zip(begins, ends, strict=True)):
@@ -671,12 +677,12 @@ def _homogeneities_of(rows: np.ndarray, means: np.ndarray, scales: np.ndarray, l
 
 
 def _grown(graph: csr_array, islands: int, island: np.ndarray, k: int, seed: int) -> np.ndarray:
-    """Return random parcels; `island` has the island of each row."""
+    """Grow k random parcels, as `random_parcels` describes; `island` has the island of each row."""
     n = len(island)
     rng = np.random.default_rng(seed)
     order = rng.permutation(n)
     ahead = np.zeros(n, bool)
-    ahead[np.unique(island[order], return_index=True)[1]] = True  # one row of each island
+    ahead[np.unique(island[order], return_index=True)[1]] = True  # the first row of each island in the random order
     front = order[np.argsort(~ahead, kind="stable")[:k]]
     labels = np.full(n, -1, np.int32)
     labels[front] = np.arange(k)

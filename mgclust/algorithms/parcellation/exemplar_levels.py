@@ -1,7 +1,8 @@
 """Parcels by affinity propagation between neighbours, level by level; Ward's merges make their number exact.
 
-Only neighbours have a similarity, -(1 - r) / 2 for the correlation r of their series. So a cluster consists of an
-exemplar and some of its neighbours, and is connected. The clusters of a level are the nodes of the next one. Plainly::
+Only neighbours have a similarity: -(1 - r) / 2, if r is the correlation of their series. So a cluster consists of an
+exemplar and some of its neighbours, and is connected. The clusters of a level are the nodes of the next level. In
+outline::
 
     nodes = {each row}
     while there are more nodes than requested parcels, and the last level had more nodes than this level:
@@ -12,17 +13,18 @@ exemplar and some of its neighbours, and is connected. The clusters of a level a
     take the last level that has at least as many nodes as parcels are requested
     merge neighbouring nodes of this level by Ward's criterion until the number is exact
 
-A level of voxels has about a quarter of the nodes of the level before. So the last level has at most some four times
-the requested number. Instead of Ward's merges, a search for a preference could give this number, but on a BOLD series
-its parcels were less homogeneous and differed more in size. Lower preferences, with fewer levels, were also worse.
+A level of voxels has about a quarter of the nodes of the level before. So the last level has at most about four times
+the requested number of nodes. Instead of Ward's merges, a search for a preference could make the number exact, but on a
+BOLD series the parcels of this search were less homogeneous and differed more in size. Lower preferences, which need
+fewer levels, were also worse.
 
-S is symmetric. With one preference S[a, a] for all nodes, each of two neighbours could as well be the exemplar of the
-other, and noise would decide: the parcels of a BOLD series with two seeds had an adjusted Rand index of 0.6. A node
-that is more similar to its neighbours has a higher preference, so the series decide.
+S is symmetric. If all nodes had the same preference S[a, a], either of two neighbours could be the exemplar of the
+other, and noise would decide which: the parcels of a BOLD series with two seeds had an adjusted Rand index of 0.6.
+Here, a node that is more similar to its neighbours has a higher preference, so the series decide.
 
-The clusters of a level are those of `AffinityPropagation` with damping 0.9, these preferences, the same seed and a
-sparse matrix of the similarities. Their messages are computed on the device of rank 0. A node that has no similarity to
-an exemplar, because the messages have not converged, becomes a cluster of its own.
+The clusters of a level equal the clusters of `AffinityPropagation` with damping 0.9, these preferences, the same seed
+and a sparse matrix of the similarities. The messages are computed on the device of rank 0. If the messages have not
+converged, a node may have no similarity to any exemplar; this node becomes a cluster of its own.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ from mgclust.kernels.parcels.ward import ward_merges
 
 __all__ = ["ExemplarLevels", "needed_by_levels"]
 
-MAX_ITER = 200  # iterations of a level; some messages of a brain still oscillate after 1,000, to no benefit
+MAX_ITER = 200  # iterations per level; 1,000 were no better, and some messages of a brain still oscillated after them
 OWN = 0.3  # weight of a node's own similarities in its preference
 FEW_NODES = 1024  # up to this number, messages are float64, as in `AffinityPropagation`; else they are float32
 MESSAGES: dict[str, Any] = {
@@ -64,9 +66,9 @@ MESSAGES: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Level:
-    """Nodes, and the graph of their neighbours."""
+    """Nodes of one level, and the graph of their neighbours."""
 
-    labels: np.ndarray  # int32 array of shape (n,): node of each row, in the order of the smallest rows of the nodes
+    labels: np.ndarray  # int32 array of shape (n,): node of each row; nodes are numbered by their smallest rows
     sums: np.ndarray  # shape (n_nodes, n_features): sum of the series of each node
     size: np.ndarray  # number of rows of each node
     starts: np.ndarray  # int64 array of shape (n_nodes + 1,)
@@ -74,11 +76,11 @@ class Level:
 
     @cached_property
     def merges(self) -> np.ndarray:
-        """Ward's merges of all nodes; see `ward_merges`."""
+        """Merges of all nodes by Ward's criterion; see `ward_merges`."""
         return ward_merges(self.sums, self.starts, self.columns, lambda done: None, self.size)[0]
 
     def merged(self, k: int) -> np.ndarray:
-        """Merge nodes until k are left; int32 array of shape (n,)."""
+        """Merge nodes until k clusters are left, and return the cluster of each row; int32 array of shape (n,)."""
         return numbered(labels_after(self.merges, len(self.size), k)[self.labels])
 
 
@@ -101,7 +103,7 @@ class ExemplarLevels:
     levels : list of Level
         The levels that have been computed; the nodes of the first level are the rows.
     unconverged : list of int
-        Number of nodes of each level whose exemplars still changed in the last iterations.
+        For each level whose exemplars still changed in the last iterations, its number of nodes.
     """
 
     def __init__(self, context: Context, rows: np.ndarray, starts: np.ndarray, columns: np.ndarray, seed: int) -> None:
@@ -111,13 +113,16 @@ class ExemplarLevels:
         self.unconverged: list[int] = []
 
     def parcels(self, k: int) -> np.ndarray:
-        """Return k parcels, at least one per connected component of the graph; int32 array of shape (n,)."""
+        """Return the parcel of each row, for k parcels; int32 array of shape (n,).
+
+        k is at least the number of connected components of the graph.
+        """
         while not self._ended and len(self.levels[-1].size) > k:
             self._add_level()
         return next(level for level in reversed(self.levels) if len(level.size) >= k).merged(k)
 
     def _add_level(self) -> None:
-        """Add the clusters of the last level, unless each node is a cluster."""
+        """Add a level whose nodes are the clusters of the last level, unless each cluster is only one node."""
         level = self.levels[-1]
         clusters = self._clusters(level) if len(level.columns) else np.arange(len(level.size))
         self._ended = int(clusters.max()) + 1 == len(clusters)
@@ -139,7 +144,7 @@ class ExemplarLevels:
         return numbered(labels)
 
     def _context_of(self, level: Level) -> Context:
-        """Return a context of one rank with the nodes of a level, which ends if the run is cancelled."""
+        """Return a context of one rank for the nodes of a level; its work ends if the run is cancelled."""
         outer, n = self._context, len(level.size)
         left = len(level.columns) / len(self.levels[0].columns)
 
@@ -152,7 +157,7 @@ class ExemplarLevels:
             comm=SoloComm(partition, n),
             partition=partition,
             rows=Rows(
-                ArrayDataset(np.diff(level.starts)[:, None]),  # as for `AffinityPropagation`: the pairs are an argument
+                ArrayDataset(np.diff(level.starts)[:, None]),  # as `AffinityPropagation` does for given pairs
                 0,
                 n,
                 dtype=np.dtype("float64" if n <= FEW_NODES else "float32"),
@@ -207,7 +212,7 @@ def contracted(level: Level, clusters: np.ndarray) -> Level:
 
 
 def unit_rows(sums: np.ndarray) -> np.ndarray:
-    """Scale rows to length 1, or 0; float32."""
+    """Scale rows to length 1, in float32; rows of length 0 stay 0."""
     length = np.sqrt(np.einsum("ij,ij->i", sums, sums, dtype=np.float64))[:, None]
     return np.divide(sums, length, out=np.zeros(sums.shape, np.float32), where=length > 0, casting="same_kind")
 

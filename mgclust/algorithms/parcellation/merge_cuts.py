@@ -1,4 +1,4 @@
-"""Clusters after some of the merges of a list."""
+"""Clusters that a given number of merges from a list of merges gives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def labels_after(merges: np.ndarray, n: int, k: int) -> np.ndarray:
     Parameters
     ----------
     merges : int array of shape (n_merges, 2)
-        The two clusters of each merge: below n a node, else n plus the number of an earlier merge.
+        The two clusters of each merge. A number below n is a node; n + i is the result of merge i.
     n : int
         Number of nodes.
     k : int
@@ -27,7 +27,7 @@ def labels_after(merges: np.ndarray, n: int, k: int) -> np.ndarray:
     done = n - k
     parent = np.arange(n + done)
     parent[merges[:done].ravel()] = np.repeat(np.arange(n, n + done), 2)
-    while (parent != (above := parent[parent])).any():  # doubles the length of each step
+    while (parent != (above := parent[parent])).any():  # pointer jumping: each pass doubles the length of a step
         parent = above
     return numbered(parent[:n])
 

@@ -85,7 +85,7 @@ class ParcellationPresentation(Presentation):
         return {"parcel_evaluation": plots.parcel_evaluation(result)}
 
     def tables(self, result: Result) -> list[Table]:
-        """Make a table of the numbers of parcels, with the chosen one highlighted."""
+        """Make a table with a row for each number of parcels, and highlight the chosen number."""
         if "scan_n_clusters" not in result.arrays:
             return []
         numbers = np.asarray(result.arrays["scan_n_clusters"])

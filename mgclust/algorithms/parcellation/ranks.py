@@ -1,19 +1,20 @@
-r"""Parcels on any number of ranks: rank 0 collects the series, because merges and moves follow one another.
+r"""Parcels on any number of ranks; rank 0 collects all series, because each merge and move depends on earlier ones.
 
 Stages::
 
-    collect      all series, to rank 0, as float32
+    collect      send all series to rank 0, as float32
     merge        Ward's merges of neighbours        (`mgclust.kernels.parcels.ward`), or communities, or affinity
                  propagation
     refine       moves across the borders           (`mgclust.kernels.parcels.borders`)
-    evaluate     the same for both halves of the series, and their comparison
+    evaluate     merge and refine for both halves of the series, and compare their parcels
 
-Every stage after the first runs on the host of rank 0; only communities and affinity propagation use its GPU. Each
-series is centred and scaled to length 1 before, so that a product of two series is their correlation r, and
+Every stage after the first runs on the host of rank 0; only communities and affinity propagation use the GPU of rank 0.
+Before the merges, each series is centred and scaled to length 1. So a product of two series is their correlation r, and
 |z_i - z_j|^2 = 2 (1 - r).
 
-Cost for n series of T numbers with c neighbours each: some 2 c n T for the merges of all numbers of parcels together,
-and c n T at most in a pass of moves, of which there are 10 to 40. Memory of rank 0: 20 n T bytes, and 40 c n.
+The cost is stated for n series of T numbers with c neighbours each. The merges need about 2 c n T operations for all
+numbers of parcels together. A pass of moves needs at most c n T, and there are 10 to 40 passes. Rank 0 needs 20 n T
+bytes of memory, and 40 c n bytes in addition.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ from mgclust.kernels.parcels.ward import ward_merges
 
 __all__ = ["ParcellationOutput", "estimate", "parcellate"]
 
-PIECE = 1 << 22  # numbers that are standardised at a time
+PIECE = 1 << 22  # number of values that are standardised at a time
 
 
 @dataclass(frozen=True)
 class ParcellationOutput:
-    """Results of rank 0, in addition to ``candidates``, the labels by number of parcels."""
+    """Results of rank 0. The labels for each number of parcels are the delivered array ``candidates``."""
 
     numbers: tuple[int, ...]  # numbers of parcels, ascending
-    centers: list[np.ndarray]  # for each number, the row of each parcel that is most similar to its mean
+    centers: list[np.ndarray]  # for each number, and for each parcel: the row that is most similar to the parcel's mean
     homogeneity: list[float]
-    passes: list[int]  # passes of moves; `PASSES` if they had not ended
-    unconverged: list[int]  # numbers of nodes of the levels of affinity propagation that had not converged
+    passes: list[int]  # for each number, passes of moves; `PASSES` if the moves had not ended
+    unconverged: list[int]  # for each level of affinity propagation that had not converged, its number of nodes
     evaluation: dict[str, np.ndarray] | None  # see `evaluate`
 
 
@@ -61,7 +62,7 @@ def parcellate(
     coordinates: np.ndarray | None,
     seed: int,
 ) -> ParcellationOutput | None:
-    """Run on every rank; rank 0 returns what `Parcellation` reports, and each rank delivers its labels."""
+    """Run on every rank: find parcels. Rank 0 returns the results, and each rank delivers the labels of its rows."""
     with context.stage("collect"):
         series = _on_rank_0(context)
     output, labels = None, None
@@ -119,9 +120,9 @@ def _candidates(
     columns: np.ndarray,
     seed: int,
 ) -> tuple[list[np.ndarray], list[int], list[int]]:
-    """Return the parcels for each number, the passes of moves, and the levels that have not converged.
+    """Return the labels and the passes of moves for each number, and the sizes of the levels that did not converge.
 
-    No row moves if `compactness` is None.
+    If `compactness` is None, no row moves.
     """
     n, unconverged = len(rows), []
     with context.stage("merge"):
@@ -178,13 +179,13 @@ def estimate(
     Parameters
     ----------
     shape, itemsize, size, room
-        Shape of all rows, bytes of a number, number of ranks, and bytes that rows may take.
+        Shape of the data set, bytes of a number, number of ranks, and bytes that rows may take.
     entries : int
         Number of neighbours of all rows together.
     algorithm : str
         Algorithm of the parcellation.
     evaluated : bool
-        Whether halves are compared.
+        True if the halves of the series are compared.
     """
     n, t = shape
     what: dict[str, Any] = {

@@ -1,8 +1,9 @@
-"""Parcels as communities of the graph of neighbours, whose edges weigh r^4 for the correlation r of their two series.
+"""Parcels as communities of the graph of neighbours; an edge has the weight r^4 if its two series have correlation r.
 
-Communities are the same on any ranks and devices, and connected. Their number grows with the resolution. A bisection
-finds the resolution with the smallest number of communities that is not below the wanted one, as far as it finds any;
-Ward's merges of the communities do the rest, so that the number is exact.
+Communities are connected, and are the same on any number of ranks and on all devices. Their number grows with the
+resolution. A bisection looks for the resolution with the smallest number of communities that is at least the requested
+number of parcels. Then Ward's merges of the communities make the number exact. If the bisection finds no such
+resolution, the merges begin with the rows.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from mgclust.kernels.parcels.ward import ward_merges
 
 __all__ = ["VoxelCommunities"]
 
-POWER = 4  # of the correlation: 1 and 2 gave less homogeneous parcels
-STEPS = 12  # of a bisection
+POWER = 4  # exponent of the correlation in a weight; 1 and 2 gave less homogeneous parcels
+STEPS = 12  # largest number of steps of a bisection
 START = 64.0  # first resolution of a bisection
 
 
@@ -40,6 +41,7 @@ class VoxelCommunities:
     starts, columns : int64 array of shape (n + 1,), int32 array
         Graph of neighbours.
     seed : int
+        Seed of the communities.
     """
 
     def __init__(self, context: Context, rows: np.ndarray, starts: np.ndarray, columns: np.ndarray, seed: int) -> None:
@@ -48,7 +50,7 @@ class VoxelCommunities:
         self._found: dict[float, np.ndarray] = {}
 
     def parcels(self, k: int) -> np.ndarray:
-        """Return k parcels; int32 array of shape (n,)."""
+        """Return the parcel of each row, for k parcels; int32 array of shape (n,)."""
         low, high, best, resolution = 0.0, MAX_RESOLUTION, None, START
         for _ in range(STEPS):
             labels = self._at(resolution)
@@ -79,7 +81,7 @@ class VoxelCommunities:
 
 
 def joined(rows: np.ndarray, starts: np.ndarray, columns: np.ndarray, labels: np.ndarray, k: int) -> np.ndarray:
-    """Merge neighbouring parcels by Ward's criterion until k are left, or no two are neighbours."""
+    """Merge neighbouring parcels by Ward's criterion until k are left, or until no two parcels are neighbours."""
     count = int(labels.max()) + 1
     if count <= k:
         return labels
@@ -94,13 +96,13 @@ def joined(rows: np.ndarray, starts: np.ndarray, columns: np.ndarray, labels: np
 
 
 def _level(context: Context, rows: np.ndarray, starts: np.ndarray, columns: np.ndarray) -> Level:
-    """Return the graph of neighbours with its weights as integers, on one rank."""
+    """Return the graph of neighbours on one rank, with weights that are integers."""
     kernels = context.kernels
     products = edge_products(rows, starts, columns)
     weights = np.maximum(products, 0.0) ** POWER
     total = float(weights.sum())
     shift = WIDE_BITS - 1 - np.frexp(max(total, 1.0))[1]
-    whole = np.maximum(np.rint(np.ldexp(weights, shift)), 1).astype(np.int64)  # neighbours stay neighbours
+    whole = np.maximum(np.rint(np.ldexp(weights, shift)), 1).astype(np.int64)  # at least 1, so that no edge is lost
     strength = np.add.reduceat(np.append(whole, 0), starts[:-1]) * (np.diff(starts) > 0)
     to_device = kernels.memory.to_device
     adjacency = Adjacency(0, to_device(starts), to_device(columns), to_device(whole))
