@@ -1,4 +1,4 @@
-"""Evaluation of parcels against their number."""
+"""Plot of the evaluation of parcels against the number of parcels."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ LINES = {
 
 
 def parcel_evaluation(result: Result | Any, ax: Axes | None = None) -> Axes:
-    """Agreement between the halves of the series, against the number of parcels; the chosen number is marked.
+    """Plot agreement between the halves of the series against the number of parcels, and mark the chosen number.
 
-    Solid lines are the parcels of the fit: their homogeneity and their distance-controlled boundary coefficient on the
-    other half, and the adjusted Rand index of both halves. Dashed lines of the same colours are connected parcels by
-    coordinates alone, which do not use the series.
+    Solid lines are the scores of the fit: homogeneity of the parcels of one half on the other half, distance-controlled
+    boundary coefficient on the other half, and adjusted Rand index of the parcels of both halves. Dashed lines of the
+    same colours are the scores of connected parcels that are made only from coordinates, without the series.
 
     Parameters
     ----------
@@ -41,6 +41,7 @@ def parcel_evaluation(result: Result | Any, ax: Axes | None = None) -> Axes:
     Returns
     -------
     matplotlib Axes
+        The Axes of the plot.
 
     Raises
     ------

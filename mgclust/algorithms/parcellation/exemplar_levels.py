@@ -157,7 +157,7 @@ class ExemplarLevels:
             comm=SoloComm(partition, n),
             partition=partition,
             rows=Rows(
-                ArrayDataset(np.diff(level.starts)[:, None]),  # as `AffinityPropagation` does for given pairs
+                ArrayDataset(np.diff(level.starts)[:, None]),  # number of pairs of each row; the pairs are an argument
                 0,
                 n,
                 dtype=np.dtype("float64" if n <= FEW_NODES else "float32"),

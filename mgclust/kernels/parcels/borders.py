@@ -1,20 +1,20 @@
 """Moves of rows across the borders of parcels: each move makes the parcels more homogeneous and keeps them connected.
 
-Rows z_i have length 1: for series of mean 0, products of rows are correlations. With the sum S_p of the rows of parcel
-p and the number E of edges inside parcels, the moves raise
+Rows z_i have length 1, so if series have mean 0, the products of rows are correlations. S_p is the sum of the rows of
+parcel p, and E is the number of edges inside parcels. Each move raises
 
     J = sum over p of |S_p| + compactness E.
 
 The first part is the sum of the correlations of all rows with the mean of their parcel (Dhillon and Modha 2001); the
-second part favours smooth borders. Plainly, with the number e_q of neighbours of row i in parcel q::
+second part favours smooth borders. In outline, if e_q is the number of neighbours of row i in parcel q::
 
     repeat until no row moves:
         for each row i, with its parcel p and the parcels q of its neighbours:
             rise(q) = |S_q + z_i| - |S_q| + |S_p - z_i| - |S_p| + compactness (e_q - e_p)
-            move i to the q of the largest rise, if that is above 0 and p stays connected
+            move i to the q of the largest rise, if this rise is above 0 and p stays connected
 
-A parcel stays connected if the neighbours of i in p reach each other over edges between themselves. This condition is
-sufficient, and looks at neighbours only. The last row of a parcel does not move.
+Parcel p counts as connected without row i if the neighbours of i in p are connected by edges between these neighbours.
+This condition is sufficient, and needs only the neighbours of i. The last row of a parcel does not move.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["edge_products", "move_borders"]
 
 Array = Any
 PASSES = 100  # largest number of passes
-LEAST_RISE = 1e-9  # smaller rises may be rounding
+LEAST_RISE = 1e-9  # smaller rises may be rounding errors
 
 
 def move_borders(
@@ -42,7 +42,7 @@ def move_borders(
     on_progress: Callable[[int], None],
     compactness: float = 0.0,
 ) -> tuple[np.ndarray, int]:
-    """Move rows across borders until no move raises J.
+    """Move rows across borders until no move raises J, or until `PASSES` passes are done.
 
     Parameters
     ----------
@@ -52,16 +52,16 @@ def move_borders(
     columns : int32 array
         Neighbours of each row.
     labels : int array of shape (n,)
-        Parcel of each row, from 0 without gaps; each is connected.
+        Parcel of each row, from 0 without gaps; each parcel is connected.
     on_progress : callable
         Receives the number of passes so far.
     compactness : float
-        Factor of the number of edges inside parcels.
+        Weight in J of the number of edges inside parcels.
 
     Returns
     -------
     labels : int32 array of shape (n,)
-        The parcels after the moves, each of which is connected.
+        Parcel of each row after the moves; each parcel is connected.
     passes : int
         Number of passes; `PASSES` if the last one still moved a row.
     """
@@ -80,7 +80,7 @@ def move_borders(
 
 
 def edge_products(rows: Array, starts: Array, columns: Array) -> np.ndarray:
-    """Return the product of the two rows of each neighbour in `columns`; float64 array of its shape."""
+    """Return the product of the two rows of each entry of `columns`; float64 array of the shape of `columns`."""
     products = np.empty(len(columns))
     multiply_edges(rows, starts, columns, products)
     return products
@@ -104,7 +104,7 @@ def add_rows(rows: Array, labels: Array, sums: Array) -> None:
 
 @called
 def product(sums: Array, parcel: int, rows: Array, row: int) -> float:
-    """Return the product of two rows, from four partial sums, whose order never changes."""
+    """Return the product of a row of `sums` and a row of `rows`, from four partial sums in an order that is fixed."""
     first = second = third = fourth = 0.0
     n = sums.shape[1]
     whole = n - n % 4
@@ -122,7 +122,7 @@ def product(sums: Array, parcel: int, rows: Array, row: int) -> float:
 def stays_connected(
     starts: Array, columns: Array, labels: Array, row: int, place: Array, listed: Array, queue: Array
 ) -> bool:
-    """Return whether the neighbours of a row in its parcel reach each other without the row."""
+    """Return whether a row has neighbours in its parcel, and edges between these neighbours connect them."""
     count, own = 0, labels[row]
     for at in range(starts[row], starts[row + 1]):
         if labels[columns[at]] == own:
@@ -160,9 +160,10 @@ def move_once(
     listed: Array,
     queue: Array,
 ) -> int:
-    """Look at each row once, in order; return the number of rows that moved.
+    """Visit each row once, in order, and move it if a move raises J; return the number of rows that moved.
 
-    `squares` receives the squared lengths of the sums; `place` has -1 for each row, and has it again at the end.
+    `squares` receives the squared lengths of the sums. `place` must be -1 for each row; its values change during the
+    call, and are -1 again at the end.
     """
     for parcel in range(len(size)):
         total = 0.0
@@ -188,7 +189,7 @@ def move_once(
         last = own
         for at in range(starts[row], starts[row + 1]):
             other = labels[columns[at]]
-            if other in (own, last, best):  # most repetitions; others only cost time
+            if other in (own, last, best):  # skips most repeated parcels; to visit one again only costs time
                 continue
             last = other
             to = squares[other] + 2 * product(sums, other, rows, row) + length

@@ -1,11 +1,12 @@
-"""Sums of the correlations of near rows, by distance, for many label vectors at once, on the CPU.
+"""Sums of the correlations of pairs of near rows, by distance, for many label vectors at once, on the CPU.
 
-Rows are divided into blocks of 32 rows that are near each other, by halving the longest axis again and again. Each pair
-of blocks whose bounding boxes are near enough is processed once::
+Rows are divided into blocks of 32 rows that are near each other: the rows are halved along the longest axis again and
+again. Each pair of blocks whose bounding boxes are near enough is processed once, 4 rows of one block ("rows") with the
+32 rows of the other ("columns") at a time::
 
-    bins     of 4 rows x 32 columns, from the distances     rows without a column in a bin are skipped
-    r        of 4 rows x 32 columns, by one chain of fused multiply-adds over the features
-    sums     for each label vector, over the columns with the label of the row: few or none in most cases
+    bins     bin of each of the 4 x 32 pairs, from the distances; if no pair has a bin, the 4 rows are skipped
+    r        correlations of the 4 x 32 pairs, by one chain of fused multiply-adds over the features
+    sums     for each label vector, sums over the columns with the label of the row: few or no columns in most cases
 
 Correlations are added as integers, so the sums do not depend on the order of the pairs or on the number of threads. No
 pair is stored.
@@ -27,11 +28,11 @@ __all__ = ["correlations_by_distance", "spatial_blocks"]
 Array = Any
 FULL = (1 << WIDTH) - 1
 NO_BIN = np.int32(-1)
-# A distance that exceeds the upper end of a bin by less than this fraction of its width is in the bin. Otherwise,
-# rounding of coordinates would put pairs of voxels with the same offset into two bins.
+# A distance that exceeds the upper end of a bin by less than this fraction of the bin's width is in the bin. Otherwise,
+# because of rounding errors, pairs of voxels with the same offset could be in two bins.
 SLACK = 1e-6
 MAX_BITS = 30  # the fixed-point sums have at most this number of bits after the point
-TASK_BLOCKS = 4  # blocks whose pairs with later blocks are one task
+TASK_BLOCKS = 4  # number of blocks per task; a task has the pairs of its blocks with themselves and with later blocks
 
 
 def correlations_by_distance(
@@ -42,12 +43,11 @@ def correlations_by_distance(
     Parameters
     ----------
     unit : float32 or float64 array of shape (n, n_features)
-        Rows with mean 0 and length 1, or 0 where a row is constant, so that the product of two rows is their
-        correlation.
+        Rows with mean 0 and length 1, so that the product of two rows is their correlation. Constant rows are 0.
     coordinates : float64 array of shape (n, 3)
         Finite coordinates of the rows, in mm.
     labels : int32 array of shape (n_vectors, n)
-        Label vectors; a negative label is in no pair.
+        Label vectors; rows with a negative label are in no pair.
     bin_width : float
         Width of a bin in mm. Bin b has the distances from ``b * bin_width`` (excluded) to ``(b + 1) * bin_width``.
     n_bins : int
@@ -56,6 +56,7 @@ def correlations_by_distance(
     Returns
     -------
     sums : float64 array of shape (n_vectors, n_bins)
+        Sum of the correlations of the pairs.
     counts : int64 array of shape (n_vectors, n_bins)
         Number of pairs; each pair counts once.
     """
@@ -110,7 +111,7 @@ def correlations_by_distance(
 
 
 def spatial_blocks(coordinates: Array) -> np.ndarray:
-    """Order rows so that each 32 consecutive rows are near each other.
+    """Order rows so that the 32 rows of each block of consecutive rows are near each other.
 
     Parameters
     ----------
@@ -139,7 +140,7 @@ def spatial_blocks(coordinates: Array) -> np.ndarray:
 
 @inlined
 def four_products(panels: Any, a: int, b: int, lane: int, d: int) -> Any:
-    """Products of four rows of block a, from a lane on, with the rows of block b, as four vectors."""
+    """Return the products of four rows of block a, from row `lane` on, with all rows of block b, as four vectors."""
     x, y = a * d * WIDTH + lane, b * d * WIDTH
     s0 = splat(panels.dtype.type(0))
     s1 = s0
@@ -159,7 +160,10 @@ def four_products(panels: Any, a: int, b: int, lane: int, d: int) -> Any:
 def find_bins(
     x: Any, y: Any, z: Any, row: int, column: int, bin_width: float, n_bins: int, bins: Any, masks: Any
 ) -> bool:
-    """Write the bins of the pairs of four rows with 32 columns, and masks of the pairs that have a bin."""
+    """Write the bins of the pairs of four rows with 32 columns, and masks of the pairs that have a bin.
+
+    Return whether any pair has a bin.
+    """
     some = False
     for q in range(4):
         for lane in range(WIDTH):
@@ -173,7 +177,7 @@ def find_bins(
 
 @inlined
 def apart(lows: Any, highs: Any, a: int, b: int) -> float:
-    """Squared distance of two boxes."""
+    """Return the squared distance between the bounding boxes of two blocks."""
     total = 0.0
     for axis in range(3):
         gap = max(lows[a, axis] - highs[b, axis], lows[b, axis] - highs[a, axis], 0.0)
@@ -219,7 +223,7 @@ def add_pairs(
                 store(values, 2 * WIDTH, s2)
                 store(values, 3 * WIDTH, s3)
                 for q in range(4):
-                    # Within a block, a pair counts for its earlier row only.
+                    # A pair within a block is counted only once, for its earlier row.
                     valid = masks[q] & (FULL ^ ((2 << (lane + q)) - 1) if a == b else FULL)
                     if valid:
                         add_row(
@@ -241,7 +245,7 @@ def add_row(
     valid: int,
     found: Any,
 ) -> None:
-    """Add a row's pairs with 32 columns to the sums of each label vector."""
+    """Add the pairs of a row with 32 columns to the sums and counts of each label vector."""
     for c in range(len(labels) // padded):
         own = labels[c * padded + row]
         if own >= 0:

@@ -1,19 +1,20 @@
-"""Ward's merges of the nodes of a graph: again and again, merge the two neighbouring clusters that differ the least.
+"""Ward's merges of the nodes of a graph: repeatedly merge the two neighbouring clusters whose merge costs the least.
 
-Clusters a and b with n_a and n_b rows and the mean rows m_a and m_b cost (Ward 1963)
+Clusters a and b have n_a and n_b rows with the means m_a and m_b. The cost of their merge is (Ward 1963)
 
     d(a, b) = n_a n_b / (n_a + n_b) |m_a - m_b|^2
 
-which is the increase of the sum of squared distances to the means. Plainly::
+which is the increase of the sum of squared distances of the rows to the means of their clusters. In outline::
 
     clusters = {each row}
     while any two clusters are neighbours:
         a, b = the pair of neighbours with the least d(a, b)
         replace a and b by their union, whose neighbours are the neighbours of a and of b
 
-A pair belongs to its younger cluster, which computes the costs of its pairs once, when it is made. A heap holds the
-best pair of each cluster. If the other cluster of a best pair was merged, the next best pair takes its place when the
-old one comes up. A merge costs about as many distances as a cluster has neighbours, whatever their number of rows.
+A pair is in the list of its younger cluster. The costs of the pairs in a cluster's list are computed once, when the
+cluster is made. A heap has the best pair of each cluster. When a pair whose other cluster was already merged comes to
+the top of the heap, the next best pair of the same list replaces it. For each merge, about as many distances are
+computed as the new cluster has neighbours, whatever the number of rows.
 """
 
 from __future__ import annotations
@@ -33,18 +34,18 @@ NONE = np.int64(-1)
 
 
 class WardState(NamedTuple):
-    """Clusters by number: 0 .. n - 1 are the rows, and n + i is the result of merge i."""
+    """State of the merges, by the number of a cluster: 0 .. n - 1 are the rows, and n + i is the result of merge i."""
 
     starts: Array  # graph of the rows
     columns: Array
-    sums: Array  # float64 array of shape (n, n_features): sum of a cluster's rows, at its place
-    place: Array  # place of each cluster in `sums`
-    size: Array  # number of rows
-    parent: Array  # cluster into which a cluster was merged, or a later one; itself if it was not
-    begin: Array  # first pair of each cluster that is the younger one of a pair
-    count: Array  # number of its pairs
-    best: Array  # which of them is its best one
-    seen: Array  # the newest cluster that listed it as its neighbour
+    sums: Array  # float64 array of shape (n, n_features): sum of the rows of each cluster, in the order of `place`
+    place: Array  # position of each cluster in `sums`
+    size: Array  # number of rows of each cluster
+    parent: Array  # cluster into which a cluster was merged directly or later; the cluster itself if it was not merged
+    begin: Array  # position of the first pair of each cluster's list
+    count: Array  # number of pairs in each cluster's list
+    best: Array  # position of the best pair in each cluster's list
+    seen: Array  # newest cluster that listed this cluster as its neighbour
     heap_cost: Array
     heap_cluster: Array
     heap_size: Array  # shape (1,)
@@ -53,7 +54,7 @@ class WardState(NamedTuple):
 def ward_merges(
     sums: Array, starts: Array, columns: Array, on_progress: Callable[[int], None], size: Array | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Merge neighbours until no two clusters are neighbours.
+    """Merge neighbouring clusters, cheapest first, until no two clusters are neighbours.
 
     Parameters
     ----------
@@ -61,7 +62,7 @@ def ward_merges(
         The rows; with `size`, the sum of the rows of each node.
     starts : int64 array of shape (n + 1,)
     columns : int32 array
-        Neighbours of each row.
+        Neighbours of each row or node.
     on_progress : callable
         Receives the number of merges so far.
     size : int array of shape (n,), optional
@@ -70,10 +71,10 @@ def ward_merges(
     Returns
     -------
     merges : int32 array of shape (n_merges, 2)
-        The two clusters of each merge: below n a row, else n plus the number of an earlier merge. One merge fewer than
-        n for each connected component.
+        The two clusters of each merge. A number below n is a row; n + i is the result of merge i. The number of merges
+        is n minus the number of connected components.
     costs : float64 array of shape (n_merges,)
-        Their costs d(a, b), which may fall from one merge to a later one.
+        Cost d(a, b) of each merge. A later merge may have a lower cost.
     """
     n = len(sums)
     most = max(n - 1, 0)
@@ -93,13 +94,13 @@ def ward_merges(
         np.empty(n + most, np.int32),
         np.zeros(1, np.int64),
     )
-    # Pairs of each younger cluster: their other clusters, and their costs.
+    # Lists of pairs of all clusters: the older cluster of each pair, and the cost of the pair.
     others, values = np.empty(len(columns) // 2 + n, np.int32), np.empty(len(columns) // 2 + n)
     used, done = pair_rows(clusters, others, values), 0
     while clusters.heap_size[0]:
         done, used, short = advance(clusters, others, values, used, merges, costs, done, done + SLICE)
         on_progress(done)
-        if short:  # room for the pairs of a cluster is missing
+        if short:  # the pairs of the next cluster do not fit into `others` and `values`
             more = max(short, len(others) // 2)
             others = np.concatenate([others, np.empty(more, np.int32)])
             values = np.concatenate([values, np.empty(more)])
@@ -108,7 +109,7 @@ def ward_merges(
 
 @called
 def cost_of(sums: Array, a: int, size_a: int, b: int, size_b: int) -> float:
-    """Return the cost of a merge, from four partial sums, whose order never changes."""
+    """Return the cost of a merge, from four partial sums in an order that is fixed."""
     by_a, by_b = 1.0 / size_a, 1.0 / size_b
     first = second = third = fourth = 0.0
     n = sums.shape[1]
@@ -130,7 +131,7 @@ def cost_of(sums: Array, a: int, size_a: int, b: int, size_b: int) -> float:
 
 @called
 def put(clusters: WardState, cost: float, cluster: int) -> None:
-    """Put the best pair of a cluster into the heap; equal costs are in the order of the clusters."""
+    """Put the best pair of a cluster into the heap; ties go to the cluster with the lower number."""
     costs, numbers = clusters.heap_cost, clusters.heap_cluster
     at = clusters.heap_size[0]
     clusters.heap_size[0] += 1
@@ -145,7 +146,7 @@ def put(clusters: WardState, cost: float, cluster: int) -> None:
 
 @called
 def take(clusters: WardState) -> int:
-    """Take the cluster with the best pair out of the heap."""
+    """Take the cluster with the best pair out of the heap, and return the cluster."""
     costs, numbers = clusters.heap_cost, clusters.heap_cluster
     found = numbers[0]
     clusters.heap_size[0] -= 1
@@ -168,7 +169,7 @@ def take(clusters: WardState) -> int:
 
 @called
 def put_best(clusters: WardState, others: Array, values: Array, cluster: int) -> None:
-    """Find the best pair of a cluster with a cluster that was not merged, and put it into the heap."""
+    """Find the best pair in a cluster's list whose other cluster was not merged yet, and put it into the heap."""
     begin, found = clusters.begin[cluster], -1
     for at in range(begin, begin + clusters.count[cluster]):
         other = others[at]
@@ -183,7 +184,7 @@ def put_best(clusters: WardState, others: Array, values: Array, cluster: int) ->
 
 @compiled
 def pair_rows(clusters: WardState, others: Array, values: Array) -> int:
-    """Compute the costs of the edges; return the number of pairs."""
+    """List the pairs of rows that an edge joins, with their costs; return the number of pairs."""
     used = 0
     for row in range(len(clusters.starts) - 1):
         clusters.begin[row] = used
@@ -202,7 +203,7 @@ def pair_rows(clusters: WardState, others: Array, values: Array) -> int:
 
 @called
 def merged_into(parent: Array, cluster: int) -> int:
-    """Find the cluster that a cluster is a part of now, and shorten the way to it."""
+    """Return the current cluster that contains a cluster; `parent` is shortened to make later searches faster."""
     last = cluster
     while parent[last] != last:
         last = parent[last]
@@ -213,7 +214,7 @@ def merged_into(parent: Array, cluster: int) -> int:
 
 @called
 def most_pairs(clusters: WardState, cluster: int) -> int:
-    """Return an upper bound of the number of neighbours of a cluster."""
+    """Return an upper bound of the number of neighbours that one part contributes to a merged cluster."""
     if cluster < len(clusters.starts) - 1:
         return clusters.starts[cluster + 1] - clusters.starts[cluster]
     return clusters.count[cluster]
@@ -221,7 +222,10 @@ def most_pairs(clusters: WardState, cluster: int) -> int:
 
 @called
 def pair_up(clusters: WardState, others: Array, values: Array, used: int, part: int, whole: int) -> int:
-    """List the neighbours that a new cluster has from one of its two parts, with their costs."""
+    """List the neighbours that a new cluster gets from one of its two parts, with the costs of merging them.
+
+    Return the number of pairs so far.
+    """
     rows = len(clusters.starts) - 1
     first = clusters.starts[part] if part < rows else clusters.begin[part]
     for at in range(first, first + most_pairs(clusters, part)):
@@ -240,7 +244,7 @@ def pair_up(clusters: WardState, others: Array, values: Array, used: int, part: 
 def advance(
     clusters: WardState, others: Array, values: Array, used: int, merges: Array, costs: Array, done: int, stop: int
 ) -> tuple[int, int, int]:
-    """Merge until `stop` merges are done, no pair is left, or the room for pairs is too small.
+    """Merge until `stop` merges are done, no pair is left, or the arrays of pairs are full.
 
     Returns
     -------
@@ -249,7 +253,7 @@ def advance(
     used : int
         Number of pairs so far.
     short : int
-        Number of pairs for which room is missing.
+        Number of pairs for which the arrays must grow; 0 if they need not grow.
     """
     rows = len(clusters.starts) - 1
     while clusters.heap_size[0] > 0 and done < stop:
