@@ -1,7 +1,7 @@
-"""Neighbour graphs of the rows of a volume: voxels that touch, and vertices that an edge of a mesh joins.
+"""Graphs of neighbours: two voxels are neighbours if they touch, two vertices if an edge of a mesh joins them.
 
-A graph lists the neighbours of each row, as the rows of a CSR matrix without values. It is symmetric, and no row is its
-own neighbour.
+A graph lists the neighbours of each row in the form of a CSR matrix without values. Every graph is symmetric, and no
+row is its own neighbour.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ __all__ = [
 # Number of neighbours of a voxel -> largest number of axes along which a neighbour's index differs.
 CONNECTIVITIES = {6: 1, 18: 2, 26: 3}
 _ROWS_AT_ONCE = 2**14
-_GRID_BYTES, _ROW_BYTES = 5, 40  # bytes of memory per voxel of the grid, and per row without its list
+_GRID_BYTES, _ROW_BYTES = 5, 40  # bytes of memory per voxel of the grid, and per row without its list of neighbours
 _PAIR_BYTES = 64  # bytes of memory per pair of rows while pairs are sorted
 
 
 class RowNeighbors(NamedTuple):
-    """Neighbours of each row: those of row i are ``columns[starts[i] : starts[i + 1]]``.
+    """Neighbours of each row: the neighbours of row i are ``columns[starts[i] : starts[i + 1]]``.
 
     Attributes
     ----------
@@ -55,8 +55,8 @@ class RowNeighbors(NamedTuple):
 def volume_neighbors(chosen: Any, shape: Sequence[int], connectivity: int = 26) -> RowNeighbors:
     """Find the neighbours of the voxels of a mask.
 
-    For N voxels on a grid of G voxels, this needs 5 G + (40 + 4 `connectivity`) N bytes of memory, including the
-    result.
+    For a mask of N voxels on a grid of G voxels, this function needs 5 G + (40 + 4 `connectivity`) N bytes of memory,
+    including the result.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def volume_neighbors(chosen: Any, shape: Sequence[int], connectivity: int = 26) 
     shape : sequence of 3 int
         Number of voxels of the grid along i, j and k.
     connectivity : {6, 18, 26}
-        Which voxels touch: they share a face (6), a face or an edge (18), or a face, an edge or a corner (26).
+        Voxels touch if they share a face (6), a face or an edge (18), or a face, an edge or a corner (26).
 
     Returns
     -------
@@ -75,7 +75,7 @@ def volume_neighbors(chosen: Any, shape: Sequence[int], connectivity: int = 26) 
     Raises
     ------
     InputError
-        The mask does not have the size of the grid, or `connectivity` is another number.
+        The mask does not have the size of the grid, or `connectivity` is not 6, 18 or 26.
 
     Examples
     --------
@@ -97,7 +97,7 @@ def volume_neighbors(chosen: Any, shape: Sequence[int], connectivity: int = 26) 
             f"{math.prod(sizes):,} voxels in C order."
         )
     n = int(np.count_nonzero(mask))
-    # A border of voxels outside the mask makes each neighbour's position differ by the same number for all voxels.
+    # The grid gets a border of voxels outside the mask. So a step to a neighbour is the same shift for all voxels.
     padded = tuple(size + 2 for size in sizes)
     check_memory(
         f"the graph of {n:,} voxels with {connectivity} neighbours",
@@ -130,29 +130,31 @@ def neighbors_of(dataset: Dataset, connectivity: int = 26, surfaces: Surfaces = 
 
     - NIfTI: voxels that touch are neighbours.
     - CIFTI: two vertices are neighbours if an edge of the mesh joins them. Two voxels are neighbours if they touch and
-      belong to the same structure. Grayordinates of different structures are never neighbours, so that a parcel lies in
-      one structure. The smoothing of Connectome Workbench also treats structures separately by default.
+      belong to the same structure. Grayordinates of different structures are never neighbours, so each parcel lies in
+      one structure. By default, the smoothing of Connectome Workbench also treats structures separately.
 
     Parameters
     ----------
     dataset : Dataset
         The return value of `open_dataset` for a BOLD series.
     connectivity : {6, 18, 26}
-        Which voxels touch: they share a face (6), a face or an edge (18), or a face, an edge or a corner (26).
+        Voxels touch if they share a face (6), a face or an edge (18), or a face, an edge or a corner (26).
     surfaces : path, sequence of paths, or None
         Surfaces of a CIFTI file: a .surf.gii file for each structure that has vertices. A surface belongs to the
-        structure that its metadata name (``AnatomicalStructurePrimary``), else to the next structure of the CIFTI file.
-        Meshes that `mgclust.data.readers.gifti.read_mesh` has returned are also accepted.
+        structure that its metadata name (``AnatomicalStructurePrimary``). If they name none, the surface belongs to the
+        next structure of the CIFTI file. Meshes that `mgclust.data.readers.gifti.read_mesh` has returned are also
+        accepted.
 
     Returns
     -------
     RowNeighbors
-        The graph of the rows. Constant voxels, which are not rows, are not in the graph.
+        The graph of the rows. Constant voxels are not rows, so they are not in the graph.
 
     Raises
     ------
     InputError
-        The dataset is not a BOLD series, a surface is missing, or a surface has another number of vertices.
+        The dataset is not a BOLD series, a surface is missing, or a surface and its structure differ in their number of
+        vertices.
 
     Examples
     --------
@@ -195,12 +197,14 @@ def coordinates_of(dataset: Dataset, surfaces: Surfaces = None) -> np.ndarray:
     Returns
     -------
     ndarray of shape (n, 3), float64
-        Coordinates x, y and z in mm: of the centre of a voxel by the affine of the file, or of a vertex of a mesh.
+        Coordinates x, y and z in mm. A voxel has the coordinates of its centre, by the affine of the file; a vertex has
+        its coordinates in the mesh.
 
     Raises
     ------
     InputError
-        The dataset is not a BOLD series, a surface is missing, or a surface has another number of vertices.
+        The dataset is not a BOLD series, a surface is missing, or a surface and its structure differ in their number of
+        vertices.
 
     Examples
     --------
@@ -232,8 +236,8 @@ def checked_neighbors(graph: Any, n: int) -> RowNeighbors:
     Parameters
     ----------
     graph : sparse matrix of SciPy, array of shape (m, 2), or RowNeighbors
-        A sparse matrix of shape (n, n), in which each entry other than 0 joins two rows; or the edges, as integers
-        from 0 to n - 1; or a graph that a function of this module returned.
+        A sparse matrix of shape (n, n), in which each entry other than 0 joins two rows; or an array with one edge per
+        line, as the numbers of two rows, from 0 to n - 1; or a graph that a function of this module returned.
     n : int
         Number of rows.
 
@@ -245,7 +249,7 @@ def checked_neighbors(graph: Any, n: int) -> RowNeighbors:
     Raises
     ------
     InputError
-        The graph has another number of rows, or it is not one of these forms.
+        The graph does not have n rows, or it does not have one of these forms.
 
     Examples
     --------
@@ -271,13 +275,13 @@ def from_pairs(first: np.ndarray, second: np.ndarray, n: int) -> RowNeighbors:
     Parameters
     ----------
     first, second : ndarray of shape (m,), int
-        The two rows of each pair. A pair may be repeated, in both directions, and may be a self-loop.
+        The two rows of each pair. Pairs may be repeated, also in the other direction, and may be self-loops.
     n : int
         Number of rows, below 2**31.
     """
     check_memory(f"a graph of {len(first):,} edges", _PAIR_BYTES * len(first), "give a graph with fewer edges")
     joined = first != second
-    # A number per direction of an edge. The order of these numbers is the order of the lists.
+    # Each direction of an edge is one number, row * n + column. Ascending numbers give the lists in their order.
     directions = np.empty((2, int(np.count_nonzero(joined))), dtype=np.int64)
     for own, (row, column) in zip(directions, ((first, second), (second, first)), strict=True):
         own[:] = row[joined]
@@ -319,7 +323,7 @@ def _row_numbers(chosen: np.ndarray) -> np.ndarray:
 
 
 def _mesh_pairs(structure: BrainStructure, rows: np.ndarray, mesh: Mesh) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return the pairs of rows that an edge joins; vertices that are not rows have no pairs."""
+    """Return the pairs of rows that an edge of the mesh joins; vertices that are not rows are in no pair."""
     row_at = np.full(structure.n_vertices, -1, dtype=np.int64)
     row_at[structure.places] = rows
     corners = row_at[mesh.triangles]

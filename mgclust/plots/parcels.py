@@ -25,7 +25,7 @@ LINES = {
 
 
 def parcel_evaluation(result: Result | Any, ax: Axes | None = None) -> Axes:
-    """Plot agreement between the halves of the series against the number of parcels, and mark the chosen number.
+    """Scores of the parcels of both halves of the series, against the number of parcels; the chosen number is marked.
 
     Solid lines are the scores of the fit: homogeneity of the parcels of one half on the other half, distance-controlled
     boundary coefficient on the other half, and adjusted Rand index of the parcels of both halves. Dashed lines of the

@@ -1,4 +1,4 @@
-"""CIFTI-2: the description of the grayordinates in the header, and the surfaces on which their vertices lie."""
+"""Readers of CIFTI-2 files: the grayordinates that the header describes, their surfaces, and files of labels."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ __all__ = [
 Surface = str | os.PathLike[str] | RootedFile | Mesh
 Surfaces = Surface | Sequence[Surface] | None
 
-# Structure -> its name in GIFTI files, and the hemisphere in BIDS names.
+# Structure -> name of the structure in GIFTI files, and label of the hemisphere in BIDS names.
 CORTICES = {"cortex_left": ("CortexLeft", "L"), "cortex_right": ("CortexRight", "R")}
 _DLABEL = ".dlabel.nii"
 _REMEDY = "give surfaces=[left, right]: the .surf.gii file of each, such as sub-01_hemi-L_midthickness.surf.gii"
@@ -57,9 +57,10 @@ class BrainStructure(NamedTuple):
     grayordinates : ndarray of shape (n,), int64
         Numbers of the grayordinates.
     n_vertices : int
-        Number of vertices of the surface, of which the file may have some; 0 if the grayordinates are voxels.
+        Number of vertices of the whole surface, of which the file may contain only some; 0 if the grayordinates are
+        voxels.
     places : ndarray of shape (n,) or (n, 3), int64
-        The vertex, or the voxel (i, j, k), of each grayordinate.
+        Number of the vertex, or indices (i, j, k) of the voxel, of each grayordinate.
     """
 
     name: str
@@ -69,12 +70,12 @@ class BrainStructure(NamedTuple):
 
 
 def brain_models(location: Location) -> Any:
-    """Return the meaning of each grayordinate: nibabel's BrainModelAxis."""
+    """Return nibabel's BrainModelAxis, which describes each grayordinate."""
     return cifti_axes(read_header(location))[1]
 
 
 def grayordinate(models: Any, index: int) -> tuple[str, str, tuple[int, ...]]:
-    """Return the structure of a grayordinate, "vertex" or "voxel", and the number of the vertex or (i, j, k)."""
+    """Return a grayordinate's structure, its kind ("vertex" or "voxel"), and its vertex number or voxel (i, j, k)."""
     element, where, structure = models[index]
     name = structure.removeprefix("CIFTI_STRUCTURE_").lower()
     if element == "CIFTI_MODEL_TYPE_SURFACE":
@@ -119,15 +120,15 @@ def brain_structures(models: Any, name: str) -> list[BrainStructure]:
 def meshes_of(structures: Sequence[BrainStructure], surfaces: Surfaces, name: str) -> dict[str, Mesh]:
     """Find the mesh of each structure that has vertices.
 
-    A surface belongs to the structure that its metadata name (``AnatomicalStructurePrimary``). Surfaces that name none
-    belong to the remaining structures, in the order of the file. A surface of a structure that the file does not have
-    is ignored.
+    A surface belongs to the structure that its metadata name (``AnatomicalStructurePrimary``). Surfaces that name no
+    structure belong to the remaining structures, in the order of the CIFTI file. A surface is ignored if it names a
+    structure that the CIFTI file does not have.
 
     Parameters
     ----------
     structures : sequence of BrainStructure
         Structures of the CIFTI file.
-    surfaces : path, Mesh, sequence of them, or None
+    surfaces : path, Mesh, sequence of paths or Meshes, or None
         The surfaces: .surf.gii files, or meshes that `read_mesh` has returned.
     name : str
         Name of the CIFTI file, for messages.
@@ -140,7 +141,8 @@ def meshes_of(structures: Sequence[BrainStructure], surfaces: Surfaces, name: st
     Raises
     ------
     InputError
-        A structure has no surface or two surfaces, or a surface has another number of vertices.
+        A structure has no surface or two surfaces, a surface is left over, or a surface and its structure differ in
+        their number of vertices.
     """
     wanted = {each.name: each.n_vertices for each in structures if each.n_vertices}
     listed = f"{name} has vertices of {_listed(wanted)}"
@@ -182,19 +184,19 @@ def labels_on_rows(labels: Location, series: Location) -> np.ndarray:
     Parameters
     ----------
     labels : Location
-        A .label.gii file. If it names no structure, its number of vertices must fit only one structure.
+        A .label.gii file. If the file names no structure, its number of vertices must fit exactly one structure.
     series : Location
         A CIFTI file.
 
     Returns
     -------
     ndarray of shape (n_grayordinates,), int64
-        Labels of the grayordinates; -1 for no label, and for grayordinates of other structures.
+        Label of each grayordinate; -1 if its vertex has no label, or if it belongs to another structure.
 
     Raises
     ------
     InputError
-        The CIFTI file has no such structure, or the structure has another number of vertices.
+        The CIFTI file does not have the structure of the labels, or the structure has another number of vertices.
     """
     given = read_vertex_labels(labels)
     with series.reading():
@@ -236,10 +238,10 @@ def read_grayordinate_labels(location: Location) -> tuple[Any, np.ndarray]:
     Returns
     -------
     models : BrainModelAxis
-        The meaning of each grayordinate.
+        Description of each grayordinate.
     labels : ndarray of shape (n_grayordinates,), int64
-        Keys of the grayordinates. A grayordinate has no label (-1) if its key is 0 or negative, or is called ``???`` in
-        the file.
+        Key of each grayordinate. A grayordinate has no label (-1) if its key is 0 or negative, or if the file calls the
+        key ``???``.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""fMRIPrep's tables of confounds: one column per confound, one line per volume."""
+"""Reader of fMRIPrep's tables of confounds, which have one column per confound and one line per volume."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from mgclust.params.constraint import nearest_word, shown
 __all__ = ["FRAMEWISE_DISPLACEMENT", "Confounds", "find_tables", "names_of", "read_confounds"]
 
 FRAMEWISE_DISPLACEMENT = "framewise_displacement"
-_LONGEST_LINE = 2**24  # characters; fMRIPrep writes a few hundred columns
+_LONGEST_LINE = 2**24  # characters, far more than needed: fMRIPrep writes a few hundred columns
 _MISSING = ("n/a", "nan", "")
 _ENDS = ("desc-confounds_timeseries.tsv", "desc-confounds_regressors.tsv")  # fMRIPrep since version 20.2, and before
-# Entities of a series that its table of confounds does not have. The table of all echoes has no `echo`.
+# BIDS entities in the name of a series that the name of its table of confounds does not have. The second group is
+# also removed if no table is found after the first is removed: a table of all echoes has no `echo` in its name.
 _OF_SERIES = (("desc", "space", "res", "den", "cohort", "hemi"), ("echo", "part"))
 
 
@@ -41,7 +42,7 @@ class Confounds:
     names : tuple of str
         Names of the columns.
     values : ndarray of shape (n_times, n_columns), float64
-        Values of the columns, all of them finite.
+        Values of the columns; all values are finite.
     """
 
     table: str
@@ -51,7 +52,7 @@ class Confounds:
 
 
 def names_of(confound_names: Any) -> list[str]:
-    """Return the patterns of the option `confound_names`: a sequence of str, or text with commas."""
+    """Return the patterns of the option `confound_names`, which is a sequence of str, or text with commas."""
     parts = confound_names.split(",") if isinstance(confound_names, str) else confound_names
     if not isinstance(parts, (list, tuple)) or not all(isinstance(part, str) for part in parts):
         raise InputError(
@@ -69,15 +70,15 @@ def find_tables(confounds: Any, runs: Sequence[Location]) -> list[Location]:
     Parameters
     ----------
     confounds : str, path, or sequence of paths
-        Paths of the tables, in the order of the runs; a str may name several, separated by commas. "auto": the table
-        that has the name of the run in the folder of the run.
+        Paths of the tables, in the order of the runs; a str may name several, separated by commas. With "auto", the
+        table of a run is the table in the same folder whose BIDS name matches the name of the run.
     runs : sequence of Location
         Files of the series.
 
     Raises
     ------
     InputError
-        There is not one table per run.
+        The number of tables is not the number of runs, or "auto" finds no table.
     """
     if isinstance(confounds, str) and confounds.strip().lower() == "auto":
         return [_table_next_to(run) for run in runs]
@@ -119,17 +120,17 @@ def read_confounds(
     Parameters
     ----------
     location : Location
-        A text with one line per volume below a line of names, separated by tabs. ``n/a`` stands for a missing value,
-        which only the first volume may have.
+        A text file with a line of column names, and then one line per volume; fields are separated by tabs. ``n/a``
+        stands for a missing value, which only the first volume may have.
     patterns : sequence of str
         Names of columns; ``*`` stands for any characters, and ``?`` for one.
     n_times : int
-        Number of volumes of the run, which the table must have.
+        Number of volumes of the run; the table must have one line for each of them.
     run : str
         Name of the run, for messages.
     first : float, optional
-        Replaces a missing value of the first volume. By default the value of the second volume replaces it, as in
-        nilearn's ``load_confounds``: derivatives have no value in the first volume.
+        Value that replaces a missing value of the first volume. By default, the value of the second volume replaces it,
+        as in nilearn's ``load_confounds``. Derivatives, for example, have no value in the first volume.
 
     Raises
     ------

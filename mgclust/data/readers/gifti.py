@@ -1,8 +1,8 @@
-"""GIFTI: the mesh of a surface (.surf.gii), and one label per vertex (.label.gii).
+"""Readers of GIFTI files: the mesh of a surface (.surf.gii), and one label per vertex (.label.gii).
 
-A GIFTI file is XML with arrays of numbers. It is parsed here, because nibabel decompresses an array of any size, and
-opens any file that an array names. Here, an array must have the size that its attributes state, and its numbers must be
-in the file itself. A document type may be named, as in most files, but it may not declare entities.
+A GIFTI file is XML with arrays of numbers. nibabel is not used to parse it, because nibabel decompresses an array of
+any size, and opens any file that an array names. Here, an array must have the size that its attributes state, and its
+numbers must be in the file itself. A file may name a document type, as most files do, but it may not declare entities.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class Mesh(NamedTuple):
     name : str
         Name of the file.
     structure : str
-        Structure that the file names, such as ``cortex_left``; empty if it names none.
+        Structure that the file names, such as ``cortex_left``; empty if the file names none.
     coordinates : ndarray of shape (n_vertices, 3), float64
-        Coordinates of the vertices in mm, as they are stored.
+        Coordinates of the vertices in mm, as they are stored in the file.
     triangles : ndarray of shape (n_triangles, 3), int64
-        Vertices of the triangles.
+        Numbers of the three vertices of each triangle.
     """
 
     name: str
@@ -77,9 +77,9 @@ class VertexLabels(NamedTuple):
     Attributes
     ----------
     structure : str
-        Structure that the file names, such as ``cortex_left``; empty if it names none.
+        Structure that the file names, such as ``cortex_left``; empty if the file names none.
     labels : ndarray of shape (n_vertices,), int64
-        Keys of the vertices; -1 for no label.
+        Key of each vertex; -1 if the vertex has no label.
     """
 
     structure: str
@@ -92,7 +92,7 @@ def is_gifti(location: Location) -> bool:
 
 
 def structure_name(name: str) -> str:
-    """Return the name of a structure in one form: ``cortex_left`` for CortexLeft and CIFTI_STRUCTURE_CORTEX_LEFT.
+    """Return the name of a structure in a uniform way: CortexLeft and CIFTI_STRUCTURE_CORTEX_LEFT give ``cortex_left``.
 
     Parameters
     ----------
@@ -108,12 +108,12 @@ def read_mesh(location: Location) -> Mesh:
     Parameters
     ----------
     location : Location
-        A .surf.gii file: an array of coordinates, and an array of triangles.
+        A .surf.gii file, which has an array of coordinates and an array of triangles.
 
     Returns
     -------
     Mesh
-        The mesh. The transformation matrix of the file is not applied, as in nibabel and nilearn.
+        The mesh. As in nibabel and nilearn, the transformation matrix of the file is not applied.
 
     Raises
     ------
@@ -150,7 +150,7 @@ def read_vertex_labels(location: Location) -> VertexLabels:
     Returns
     -------
     VertexLabels
-        The labels. Vertices have no label (-1) if their key is 0 or negative, or is called ``???`` in the file.
+        The labels. A vertex has no label (-1) if its key is 0 or negative, or if the file calls the key ``???``.
 
     Raises
     ------
@@ -167,7 +167,7 @@ def read_vertex_labels(location: Location) -> VertexLabels:
 
 
 def without_unlabelled(keys: np.ndarray, no_label: Collection[int]) -> np.ndarray:
-    """Replace keys that mean no label by -1: 0, negative keys, and some others.
+    """Replace keys by -1 if they mean "no label": 0, negative keys, and the keys in `no_label`.
 
     Parameters
     ----------
@@ -186,13 +186,13 @@ class _Array(NamedTuple):
 
 
 class _File:
-    """The arrays of a GIFTI file with some intents, and the facts that are needed about them."""
+    """Arrays of a GIFTI file that have one of the requested intents, with their structure and the table of labels."""
 
     def __init__(self, name: str, intents: Collection[str]) -> None:
         self.structure = ""  # the structure that the file names for all its arrays
-        self.arrays: list[_Array] = []
-        self.found: set[str] = set()  # intents of all arrays
-        self.no_label: set[int] = set()  # keys of vertices without a label
+        self.arrays: list[_Array] = []  # arrays with a requested intent
+        self.found: set[str] = set()  # intents of all arrays of the file
+        self.no_label: set[int] = set()  # keys that the table of labels calls "???"
         self._name, self._intents = name, intents
         self._root = True
         self._attributes: dict[str, str] | None = None  # attributes of the array that is being read
@@ -256,7 +256,7 @@ class _File:
 
 
 def _read(location: Location, intents: Collection[str]) -> _File:
-    """Parse a file, and keep its arrays with these intents."""
+    """Parse a file, and keep the arrays that have one of these intents."""
     file = _File(location.name, intents)
     parser = file.parser()
     size = 0
@@ -276,7 +276,7 @@ def _read(location: Location, intents: Collection[str]) -> _File:
 
 
 def _only(location: Location, file: _File, intent: str) -> _Array:
-    """Return the only array with an intent."""
+    """Return the array with an intent; exactly one array must have it."""
     found = [each for each in file.arrays if each.intent == intent]
     if len(found) != 1:
         kinds = {_POINTS: ("coordinates", ".surf.gii"), _TRIANGLES: ("triangles", ".surf.gii")}
@@ -290,7 +290,7 @@ def _only(location: Location, file: _File, intent: str) -> _Array:
 
 
 def whole_numbers(location: Location, values: np.ndarray, what: str) -> np.ndarray:
-    """Return whole numbers as int64; some programs store them as floats."""
+    """Convert whole numbers to int64; some programs store them as floats."""
     if values.dtype.kind == "f" and not ((abs(values) < 2**53) & (values == np.floor(values))).all():
         raise InputError(f"{location.name}: its {what} hold values that are not whole numbers; write it again.")
     if values.dtype == np.uint64 and values.max(initial=0) >= 2**63:
@@ -299,7 +299,7 @@ def whole_numbers(location: Location, values: np.ndarray, what: str) -> np.ndarr
 
 
 def _decoded(name: str, attributes: dict[str, str], text: str) -> np.ndarray:
-    """Return the numbers of an array, if they are as many as its attributes state."""
+    """Decode the numbers of an array; their count must be the count that the attributes of the array state."""
     encoding = attributes.get("Encoding", "")
     if encoding == "ExternalFileBinary":
         raise InputError(f"{name} stores its numbers in another file; write it with the encoding GZipBase64Binary.")
@@ -334,7 +334,7 @@ def _decoded(name: str, attributes: dict[str, str], text: str) -> np.ndarray:
 
 
 def _words(name: str, text: str, dtype: np.dtype, count: int) -> np.ndarray:
-    """Return numbers that are stored as text."""
+    """Convert numbers that are stored as text."""
     check_memory(f"an array of {name}", _WORD_BYTES * (len(text) // 2 + 1), "write it with the encoding Base64Binary")
     words = text.split()
     if len(words) != count:
@@ -343,5 +343,5 @@ def _words(name: str, text: str, dtype: np.dtype, count: int) -> np.ndarray:
 
 
 def _inflated(stored: bytes, wanted: int) -> bytes:
-    """Decompress at most one byte more than wanted. Some programs write zlib streams, others gzip streams."""
+    """Decompress at most `wanted` + 1 bytes. Some programs write zlib streams, others gzip streams."""
     return zlib.decompressobj(wbits=zlib.MAX_WBITS | 32).decompress(stored, wanted + 1)

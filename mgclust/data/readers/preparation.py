@@ -1,14 +1,16 @@
 """Preparation of BOLD series before they are clustered: smoothing, temporal filters, confounds, scrubbing.
 
-nilearn computes these steps, so that the rows are those of its ``NiftiMasker`` and ``signal.clean``. `RunPlan.clean`
-calls nilearn's functions for detrending, filter and confounds one after the other, in the order of ``signal.clean``:
+nilearn computes these steps, so that the rows agree with its ``NiftiMasker`` and ``signal.clean``. `RunPlan.clean` does
+not call ``signal.clean`` for all steps at once. Instead, it calls nilearn's functions for detrending, filter and
+confounds one after the other, in the order of ``signal.clean``, for two reasons:
 
 - ``clean`` of nilearn 0.14 filters one voxel at a time, which takes more than ten times as long.
-- With a filter, it does not interpolate a volume that is left out if the volume at the mirrored place (as far from the
-  end as this one from the beginning) is left out, too. The spikes of such volumes then spread to others.
+- With a filter, ``clean`` does not interpolate a volume that is left out if the volume at the mirrored place is also
+  left out. (The mirrored place is as far from the end as the volume is from the beginning.) The spikes of such volumes
+  then spread to other volumes.
 
-Sums of a matrix product depend on the number of its columns and of threads. Therefore, each process prepares the same
-blocks of `block_rows` voxels, with one thread.
+The rounding of a matrix product depends on its number of columns and on the number of threads. Therefore, each process
+prepares the same blocks of `block_rows` voxels, with one thread.
 """
 
 from __future__ import annotations
@@ -38,11 +40,12 @@ __all__ = [
 ]
 
 _BLOCK_ROWS, _BLOCK_NUMBERS = 512, 2**20
-_FLAT = 1e-9  # a row whose deviation is smaller, relative to its largest value before, has only rounding errors left
-# The filter of nilearn (order 5, forwards and backwards) needs more volumes, by the number of its cutoff frequencies.
+# If the deviation of a cleaned row is at most this fraction of its largest value before, only rounding errors are left.
+_FLAT = 1e-9
+# The filter of nilearn (order 5, forwards and backwards) needs more volumes than this, by number of cutoff frequencies.
 _FILTER_VOLUMES = {1: 18, 2: 33}
 _BY_NILEARN = ("smoothing_fwhm", "low_pass", "high_pass", "confounds")  # options that need nilearn
-SMOOTHED_NUMBERS = 2**22  # numbers of volumes that are smoothed at a time
+SMOOTHED_NUMBERS = 2**22  # number of values that are smoothed at a time
 
 
 @dataclass(frozen=True)
@@ -65,12 +68,12 @@ class Preparation:
         Parameters
         ----------
         given : dict
-            Values by the names of `PREPARATION_OPTIONS`, as text or Python objects; None for options left out.
+            Values by the names of `PREPARATION_OPTIONS`, as text or Python objects; None if an option is not given.
 
         Raises
         ------
         InputError
-            A value is not allowed, or an option lacks another one.
+            A value is not allowed, or an option is given without another option that it needs.
         """
         checked = {}
         for option in PREPARATION_OPTIONS:
@@ -99,12 +102,12 @@ class Preparation:
         return found
 
     def __bool__(self) -> bool:
-        """True if any step changes rows."""
+        """True if any step of the preparation is done."""
         return self.cleans or self.dummy_volumes > 0 or self.smoothing_fwhm is not None
 
     @property
     def needs_nilearn(self) -> bool:
-        """True if nilearn computes a step."""
+        """True if any step is computed by nilearn."""
         return self.cleans or self.smoothing_fwhm is not None
 
     @property
@@ -129,13 +132,13 @@ class RunPlan:
     detrend : bool
         Whether `clean` subtracts the least-squares line from each row.
     kept : ndarray of shape (n_times - dummy_volumes,), bool
-        Volumes that are kept after the dummy volumes.
+        For each volume after the dummy volumes, true if it is kept.
     t_r : float or None
-        Seconds from one volume to the next.
+        Repetition time: seconds from one volume to the next.
     confounds : Confounds or None
-        Columns that are regressed out, one row for each volume of the file.
+        Columns that are regressed out, with one value for each volume of the file.
     table : Confounds or None
-        A column of the table, which identifies the table.
+        Some columns of the table of this run; they identify the table.
     """
 
     steps: Preparation
@@ -152,23 +155,23 @@ class RunPlan:
 
     @property
     def left_out(self) -> list[int]:
-        """Numbers of the volumes that were left out by framewise displacement; 0 is the first one of the file."""
+        """Numbers of the volumes that were left out for their framewise displacement; the file's first volume is 0."""
         return [int(volume) + self.steps.dummy_volumes for volume in np.flatnonzero(~self.kept)]
 
     def clean(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Filter rows, regress confounds out and leave volumes out.
+        """Detrend and filter rows, regress confounds out and leave volumes out.
 
         Parameters
         ----------
         values : ndarray of shape (m, len(kept)), float64
-            Series of some voxels without the dummy volumes; finite.
+            Series of some voxels, without the dummy volumes; all values must be finite.
 
         Returns
         -------
         rows : ndarray of shape (m, n_kept), float64
             The prepared series.
         constant : ndarray of shape (m,), bool
-            True for rows that do not change over time, or that the confounds explain completely.
+            True for rows that do not change over time, and for rows that the confounds explain completely.
         """
         from nilearn import signal
 
@@ -190,7 +193,10 @@ class RunPlan:
         return rows, deviation <= _FLAT * abs(values).max(axis=1)
 
     def _filtered(self, columns: np.ndarray, kept: np.ndarray) -> np.ndarray:
-        """Interpolate, detrend and filter columns; the first volume and the last one are kept."""
+        """Interpolate volumes that are not kept, then detrend and filter columns.
+
+        The first and the last volume must be kept volumes.
+        """
         from nilearn import signal
 
         assert self.t_r is not None
@@ -203,7 +209,7 @@ class RunPlan:
 
 
 def block_rows(plans: Sequence[RunPlan]) -> int:
-    """Return the number of rows that `RunPlan.clean` gets at a time; it depends only on the lengths of the runs."""
+    """Return how many rows `RunPlan.clean` gets at a time; this number depends only on the lengths of the runs."""
     return max(16, min(_BLOCK_ROWS, _BLOCK_NUMBERS // max(len(plan.kept) for plan in plans)))
 
 
@@ -250,9 +256,9 @@ def describe_plans(plans: Sequence[RunPlan]) -> dict[str, Any]:
     Returns
     -------
     dict
-        The options, without steps that are not done. ``confounds`` and ``confound_names`` list the tables and the
-        columns of each run, and ``volumes_left_out`` the volumes of each run whose framewise displacement is too large,
-        by their number in the file, from 0.
+        The options of the steps that are done. ``confounds`` lists the table of each run, and ``confound_names`` the
+        columns of each run. ``volumes_left_out`` lists, for each run, the volumes whose framewise displacement is too
+        large, by their number in the file, from 0.
     """
     steps = plans[0].steps
     done: dict[str, Any] = {
@@ -300,7 +306,7 @@ def _check_width(width: float, run: SeriesFile) -> None:
 
 
 def _check_volumes(plan: RunPlan, name: str) -> None:
-    """Reject a run whose volumes are too few, or whose repetition time does not suit the filter."""
+    """Reject a run that has too few volumes, or whose repetition time does not suit the filter."""
     steps, n_kept, n_all = plan.steps, plan.n_kept, len(plan.kept)
     if not n_kept:
         raise InputError(
@@ -334,7 +340,7 @@ def _check_volumes(plan: RunPlan, name: str) -> None:
 
 
 def _interpolated(series: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """Replace the volumes that are not kept by a cubic spline through the others."""
+    """Replace the volumes that are not kept by values of a cubic spline through the other volumes."""
     if kept.all():
         return series
     from scipy.interpolate import CubicSpline
@@ -346,14 +352,14 @@ def _interpolated(series: np.ndarray, kept: np.ndarray) -> np.ndarray:
 
 
 def smoothed(run: SeriesFile, stored: np.ndarray, width: float) -> Iterator[tuple[slice, np.ndarray]]:
-    """Smooth volumes with nilearn, some at a time.
+    """Smooth volumes with nilearn, and yield some of them at a time.
 
     Parameters
     ----------
     run : SeriesFile
-        File of the volumes.
+        File that holds the volumes.
     stored : ndarray of shape (n_times, grid size)
-        Volumes as they are stored, with the voxels in the order of the file: i runs fastest.
+        Volumes as they are stored, with the voxels in the order of the file: index i changes fastest.
     width : float
         Full width at half maximum of the Gaussian, in mm.
 
@@ -362,8 +368,8 @@ def smoothed(run: SeriesFile, stored: np.ndarray, width: float) -> Iterator[tupl
     times : slice
         Volumes that were smoothed.
     values : ndarray of shape (m, grid size), float32 or float64
-        The smoothed values, in the same order. NaN and infinity count as 0. As nilearn does, volumes without scaling
-        are smoothed in float32 if they hold float32 or integers of at most 32 bits.
+        The smoothed values, in the same order. NaN and infinity count as 0. As in nilearn, volumes without scaling are
+        smoothed in float32 if they hold float32 or integers of at most 32 bits.
     """
     import nibabel
     from nilearn import image
@@ -383,7 +389,7 @@ def smoothed(run: SeriesFile, stored: np.ndarray, width: float) -> Iterator[tupl
 
 @contextmanager
 def one_thread(name: str) -> Iterator[None]:
-    """Compute the matrix products of a block with one thread, and convert nilearn's exceptions."""
+    """Compute matrix products with one thread within a block of code, and convert nilearn's exceptions there."""
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1, "blas"):
