@@ -69,7 +69,7 @@ class Parcellation(ParcellationOptions, Clusterer):
     device : {"auto", "cpu", "cuda"}, default="auto"
         See `DensityPeaks`. Only communities and affinity propagation use a GPU.
     client, n_workers, workers, resources, retries, verbose
-        See `DensityPeaks`. The other ranks only read their part of the rows.
+        See `DensityPeaks`. Rank 0 computes the parcels; the other ranks only read their part of the rows.
     memory_limit : int or str, optional
         Largest growth of the memory of one rank, in bytes or as text such as "4 GiB".
     random_state : int, Generator or RandomState, optional
@@ -128,7 +128,7 @@ class Parcellation(ParcellationOptions, Clusterer):
         Parameters
         ----------
         X : path, array of shape (n_samples, n_features) or Dataset
-            The series: a BOLD series that `open_dataset` has opened with its mask, or rows with `neighbors`.
+            A BOLD series that `open_dataset` has opened with its mask, or other rows if `neighbors` is given.
         y : ignored
             Not used; exists for compatibility with scikit-learn.
         neighbors : sparse matrix of shape (n_samples, n_samples), or int array of shape (n_edges, 2), optional
