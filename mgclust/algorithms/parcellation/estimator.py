@@ -71,7 +71,7 @@ class Parcellation(ParcellationOptions, Clusterer):
     client, n_workers, workers, resources, retries, verbose
         See `DensityPeaks`. Rank 0 computes the parcels; the other ranks only read their part of the rows.
     memory_limit : int or str, optional
-        Largest growth of the memory of one rank, in bytes or as text such as "4 GiB".
+        Memory by which one rank may grow, in bytes or as text such as "4 GiB".
     random_state : int, Generator or RandomState, optional
         Seed of the communities, of the noise that breaks ties in affinity propagation, and of the random parcels of the
         evaluation. None means 0.

@@ -1,4 +1,4 @@
-"""Clusters that a given number of merges from a list of merges gives."""
+"""Clusters after a given number of merges from a list."""
 
 from __future__ import annotations
 
