@@ -65,7 +65,7 @@ MESSAGES: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Level:
+class ExemplarLevel:
     """Nodes of one level, and the graph of their neighbours."""
 
     labels: np.ndarray  # int32 array of shape (n,): node of each row; nodes are numbered by their smallest rows
@@ -100,7 +100,7 @@ class ExemplarLevels:
 
     Attributes
     ----------
-    levels : list of Level
+    levels : list of ExemplarLevel
         The levels that have been computed; the nodes of the first level are the rows.
     unconverged : list of int
         For each level whose exemplars still changed in the last iterations, its number of nodes.
@@ -109,7 +109,7 @@ class ExemplarLevels:
     def __init__(self, context: Context, rows: np.ndarray, starts: np.ndarray, columns: np.ndarray, seed: int) -> None:
         self._context, self._seed, self._ended = context, seed, False
         every = np.arange(len(rows), dtype=np.int32)
-        self.levels = [Level(every, rows, np.ones(len(rows), np.int32), starts, columns)]
+        self.levels = [ExemplarLevel(every, rows, np.ones(len(rows), np.int32), starts, columns)]
         self.unconverged: list[int] = []
 
     def parcels(self, k: int) -> np.ndarray:
@@ -129,7 +129,7 @@ class ExemplarLevels:
         if not self._ended:
             self.levels.append(contracted(level, clusters))
 
-    def _clusters(self, level: Level) -> np.ndarray:
+    def _clusters(self, level: ExemplarLevel) -> np.ndarray:
         """Return the cluster of each node."""
         products = edge_products(unit_rows(level.sums), level.starts, level.columns)
         values = np.minimum((products - 1) / 2, 0.0)
@@ -143,7 +143,7 @@ class ExemplarLevels:
         labels[alone] = len(labels) + alone
         return numbered(labels)
 
-    def _context_of(self, level: Level) -> Context:
+    def _context_of(self, level: ExemplarLevel) -> Context:
         """Return a context of one rank for the nodes of a level; its work ends if the run is cancelled."""
         outer, n = self._context, len(level.size)
         left = len(level.columns) / len(self.levels[0].columns)
@@ -189,12 +189,12 @@ def preferences(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
     return (1 - OWN) * median + OWN * means
 
 
-def contracted(level: Level, clusters: np.ndarray) -> Level:
+def contracted(level: ExemplarLevel, clusters: np.ndarray) -> ExemplarLevel:
     """Return the level whose nodes are the clusters of another level.
 
     Parameters
     ----------
-    level : Level
+    level : ExemplarLevel
     clusters : int array of shape (n_nodes,)
         Cluster of each node, from 0 without gaps.
     """
@@ -208,7 +208,7 @@ def contracted(level: Level, clusters: np.ndarray) -> Level:
     graph = csr_array((np.ones(apart.sum(), np.int32), (ends[0][apart], ends[1][apart])), shape=(count, count))
     graph.sum_duplicates()  # which also sorts the neighbours
     starts, columns = graph.indptr.astype(np.int64), graph.indices.astype(np.int32)
-    return Level(clusters[level.labels], sums, size, starts, columns)
+    return ExemplarLevel(clusters[level.labels], sums, size, starts, columns)
 
 
 def unit_rows(sums: np.ndarray) -> np.ndarray:

@@ -293,7 +293,11 @@ def test_labels_as_numpy_writes_them(tmp_path):
         ("l.csv", "row,label\n0,1\n0,2\n", "column 'row' should hold 0 to 1, each once"),
         ("l.npy", "nonsense", "is not a whole .npy array"),
         ("l.npz", "nonsense", "is damaged or truncated"),
-        ("l.dat", "1\n2\n", r"should be \.npy, \.npz, \.csv, \.tsv, \.txt, \.nii, \.nii\.gz or a result directory"),
+        (
+            "l.dat",
+            "1\n2\n",
+            r"should be \.npy, \.npz, \.csv, \.tsv, \.txt, \.gii, \.nii, \.nii\.gz or a result directory",
+        ),
         ("l.txt", "\n\n", "is empty; it should hold one label per line"),
         ("l.txt", "1\n\n2\n", "line 2 holds no label, or several fields"),
         ("l.txt", "1.5 2.5 1\n0.5 1.5 2\n", "line 1 holds no label, or several fields; write one"),
