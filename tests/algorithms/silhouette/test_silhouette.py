@@ -296,7 +296,7 @@ def test_labels_as_numpy_writes_them(tmp_path):
         (
             "l.dat",
             "1\n2\n",
-            r"should be \.npy, \.npz, \.csv, \.tsv, \.txt, \.gii, \.nii, \.nii\.gz or a result directory",
+            r"should be \.npy, \.npz, \.csv, \.tsv, \.txt, \.gii, \.nii, \.nii\.gz or a result dir",
         ),
         ("l.txt", "\n\n", "is empty; it should hold one label per line"),
         ("l.txt", "1\n\n2\n", "line 2 holds no label, or several fields"),
