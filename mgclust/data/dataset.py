@@ -99,15 +99,15 @@ def open_dataset(
     t_r : float, optional
         Repetition time: seconds from one volume to the next, for the filter. By default, the file states it.
     confounds : path or sequence of paths, optional
-        fMRIPrep's table of confounds of each run (``_desc-confounds_timeseries.tsv``). "auto": the table that belongs
-        to the name of the run, in the folder of the run.
+        Table of confounds of each run, as fMRIPrep writes it (``_desc-confounds_timeseries.tsv``). "auto": the table
+        that belongs to the name of the run, in the folder of the run.
     confound_names : sequence of str or str, optional
         Columns of the table that are regressed out of each row, such as ``["csf", "rot_*"]`` or ``"csf,rot_*"``. ``*``
         stands for any characters. ``n/a`` in the first volume is replaced by the value of the second volume.
     fd_threshold : float, optional
         Leave out the volumes whose framewise displacement in the table (column ``framewise_displacement``) is above
-        this threshold in mm. `Dataset.describe` lists them. If there is a filter, they are replaced by a cubic spline
-        before it and left out after it.
+        this threshold in mm; `mgclust.data.Dataset.describe` lists them. If there is a filter, they are replaced by a
+        cubic spline before it and left out after it.
 
     Returns
     -------

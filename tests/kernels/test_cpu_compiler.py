@@ -85,7 +85,7 @@ def test_without_a_folder_for_a_cache(ran, locators):
     done = ran(NUMBA_CACHE_LOCATOR_CLASSES=locators)
     assert done.stdout == "3.0 2\n", done.stderr
     assert done.stderr.count("compiled kernels cannot be kept on disk") == 1
-    assert "set NUMBA_CACHE_DIR to a folder that can be written." in done.stderr
+    assert "set NUMBA_CACHE_DIR to a writable folder." in done.stderr
 
 
 def test_a_folder_that_is_gone_when_it_is_needed(ran, tmp_path):

@@ -35,7 +35,8 @@ from dask.sizeof import sizeof
 from distributed import Worker, WorkerPlugin, get_worker
 from distributed.comm.addressing import get_address_host
 from distributed.metrics import context_meter
-from distributed.protocol import register_generic
+from distributed.protocol import dask_deserialize, dask_serialize
+from distributed.protocol.pickle import dumps, loads
 from distributed.worker_state_machine import FreeKeysEvent
 from scipy.sparse import csr_array
 
@@ -349,9 +350,20 @@ async def _free_unknown(worker: Worker, keys: list[str]) -> None:
         worker.handle_stimulus(FreeKeysEvent(keys=unknown, stimulus_id=f"mgclust-free-{time.time()}"))
 
 
-# Otherwise, a worker would pickle an outcome to a copy of all its arrays, before it sends them to the client.
-register_generic(Done)
-register_generic(csr_array)
+@dask_serialize.register((Done, csr_array))
+def _to_frames(value: Any) -> tuple[dict[str, bytes], list[memoryview]]:
+    """Pickle a value apart from its arrays: otherwise, Dask would copy them into the pickle before it sends them."""
+    buffers: list[pickle.PickleBuffer] = []
+    pickled = dumps(value, buffer_callback=buffers.append, protocol=5)
+    return {"pickled": pickled}, [buffer.raw() for buffer in buffers]
+
+
+@dask_deserialize.register((Done, csr_array))
+def _from_frames(header: dict[str, bytes], frames: list[Any]) -> Any:
+    """Load what `_to_frames` has pickled; arrays can be written to, as in the process that made them."""
+    return loads(
+        header["pickled"], buffers=[each if not memoryview(each).readonly else bytearray(each) for each in frames]
+    )
 
 
 @sizeof.register(csr_array)
