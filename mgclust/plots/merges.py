@@ -145,14 +145,16 @@ def dendrogram(result_or_merges: Result | Any, ax: Axes | None = None, *, last: 
         raise InputError(
             f"{len(merges)} merges should be one fewer than the {len(labels)} nodes; give merges of the same graph."
         )
-    k = 1 if labels is None else int(labels.max()) + 1
+    k = 1
+    if labels is not None:  # communities that began with known labels may leave out numbers
+        k = len(np.unique(labels))
     components = 1 if result is None else int(result.diagnostics.get("n_components", 1))
     top = components if k >= components else 1
     tree = _last_merges(merges, top, _merge_count(n, top, k, last))
     count = len(tree.ids)
     ax = own_axes(ax, (float(np.clip(LEAF_WIDTH * count + 1.2, *WIDTHS)), 5.2))
     ax.grid(visible=False, axis="x")
-    colors = _branch_colors(tree, None if labels is None else labels[tree.ids], k)
+    colors = _branch_colors(tree, None if labels is None else labels[tree.ids])
     _draw_branches(ax, tree, colors, components - top + 1)
     _draw_leaves(ax, tree, colors[:count], None if result is None else result.arrays.get("names"))
     joined = len(tree.children)
@@ -258,11 +260,12 @@ def _places(children: np.ndarray, leaves: int, trees: list[int]) -> np.ndarray:
     return place
 
 
-def _branch_colors(tree: _Tree, labels: np.ndarray | None, k: int) -> np.ndarray:
+def _branch_colors(tree: _Tree, labels: np.ndarray | None) -> np.ndarray:
     """Colour of each branch: the colour of its community, or dark if it joins several communities."""
     nodes, leaves = len(tree.place), len(tree.ids)
     if labels is None:
         return np.tile(rgb(ACCENT), (nodes, 1))
+    k = int(labels.max(initial=-1)) + 1
     community = np.concatenate([labels, np.full(nodes - leaves, k)])
     for t, (left, right) in enumerate(tree.children):
         if community[left] == community[right]:

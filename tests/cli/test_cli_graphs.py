@@ -182,3 +182,23 @@ def test_columns_and_the_number_of_nodes(run, here):
     assert "40 nodes, 78 edges" in out and len(np.load("out/labels.npy")) == 40
     code, _, err = run("g.csv", "--columns", "a,c", "--overwrite")
     assert code == 2 and "columns='c' is not a column of" in err and "'year', 'a', 'b'" in err
+
+
+def test_a_graph_that_has_grown_begins_with_an_earlier_result(run):
+    Path("before.csv").write_text("a,b\nb,c\na,c\nc,d\nd,e\ne,f\nd,f\n")
+    Path("after.csv").write_text("a,b\nb,c\na,c\nc,d\nd,e\ne,f\nd,f\nf,new\ne,new\n")
+    assert run("before.csv")[0] == 0
+    os.rename("out", "before")
+    Path("fixed.txt").write_text("a\nd\n")
+    code, out, err = run("after.csv", "--init", "before", "--fixed", "fixed.txt")
+    assert code == 0, err
+    result = load_result("out")
+    assert result.labels.tolist() == [0, 0, 0, 1, 1, 1, 1]
+    assert result.parameters["init"] == "before" and result.parameters["fixed"] == "fixed.txt"
+    np.save("labels.npy", [5, 5, 5, 2, 2, 2, -1])
+    code, out, err = run("after.csv", "--init", "labels.npy", "--overwrite")
+    assert code == 0, err
+    assert load_result("out").labels.tolist() == [5, 5, 5, 2, 2, 2, 2] and "2, of 3 to 4 nodes" in out
+    assert "5" in Path("out/report.html").read_text("utf-8")
+    code, _, err = run("after.csv", "--fixed", "fixed.txt", "--overwrite")
+    assert code != 0 and "init is missing" in err

@@ -152,6 +152,12 @@ def test_parameters_that_are_files(running, ann, points, tmp_path):
     job = ann.submit("silhouette", points, labels=tmp_path / "labels.npy", report=False).wait()
     assert job.info["scores"]["n_clusters"] == 3
     assert ann.submit("fuzzy-c-means", points, n_clusters=2, init=np.eye(2), report=False).wait().state == "SUCCEEDED"
+    np.save(tmp_path / "edges.npy", [[0, 1], [1, 2], [0, 2], [2, 3], [3, 4]])
+    np.save(tmp_path / "known.npy", [4, 4, 4, 2, 2])
+    np.save(tmp_path / "fixed.npy", [0, 3])
+    known = {"init": tmp_path / "known.npy", "fixed": tmp_path / "fixed.npy"}
+    job = ann.submit("communities", tmp_path / "edges.npy", report=False, **known).wait()
+    assert job.result(tmp_path / "continued").labels.tolist() == [4, 4, 4, 2, 2]
     (running.root / "labels.npy").write_bytes((tmp_path / "labels.npy").read_bytes())
     (running.root / "away.npy").symlink_to(tmp_path / "labels.npy")
     job = ann.submit("silhouette", running.root / "labels.npy", remote=True, labels=running.root / "labels.npy")

@@ -49,6 +49,8 @@ def methods_text(
     sentences.append(f"Parameters were {', '.join(given)}; others had their defaults." if given else of_defaults)
     sizes = result.cluster_sizes
     if len(sizes) and "n_clusters" in result.scores:
+        if result.scores["n_clusters"] == np.count_nonzero(sizes):
+            sizes = sizes[sizes > 0]  # the labels may leave out numbers
         clusters = "cluster" if result.scores["n_clusters"] == 1 else "clusters"
         members = "nodes" if "n_nodes" in source else "rows"
         spread = f"{sizes.min():,}" if sizes.min() == sizes.max() else f"{sizes.min():,} to {sizes.max():,}"

@@ -40,7 +40,8 @@ its module. Communication: each edge is sent twice.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from typing import Any
@@ -49,14 +50,16 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.base import Clusterer, Inputs, WarmUp
+from mgclust.algorithms.communities.continuation import Start, connected_parts, with_initial_ids
 from mgclust.algorithms.communities.hierarchy import greedy_tree, nested_tree
-from mgclust.algorithms.communities.levels import SHARED_ENTRIES, modularity_of, read_level
+from mgclust.algorithms.communities.initial_labels import fixed_nodes, initial_labels
+from mgclust.algorithms.communities.levels import SHARED_ENTRIES, Level, modularity_of, read_level
 from mgclust.algorithms.communities.memory import estimate
 from mgclust.algorithms.communities.merge_tree import MergeTree
 from mgclust.algorithms.communities.options import CommunitiesOptions, FastNewmanOptions
-from mgclust.algorithms.communities.parallel import communities, connected_parts
+from mgclust.algorithms.communities.parallel import communities
 from mgclust.algorithms.communities.presentation import CommunitiesPresentation, FastNewmanPresentation
-from mgclust.base.dask_arrays import reject_lost
+from mgclust.base.dask_arrays import is_dask, reject_lost
 from mgclust.base.errors import (
     DataWarning,
     DegenerateClustersWarning,
@@ -105,6 +108,8 @@ def detect_communities(
     hierarchy: bool,
     seed: int,
     device: str,
+    init: np.ndarray | None = None,
+    fixed: np.ndarray | None = None,
     shared: int = SHARED_ENTRIES,
 ) -> CommunitiesOutput | None:
     """Run either method on every rank; rank 0 returns the results that `Communities.fit` reports."""
@@ -114,15 +119,20 @@ def detect_communities(
         n_components = int(connected_parts(level, whole).max()) + 1
     tree: MergeTree | None = None
     labels, report = None, list[dict[str, Any]]()
+    start = None
+    if init is not None:
+        to_device = level.kernels.memory.to_device
+        start = Start(to_device(init), None if fixed is None else to_device(fixed))
     if strategy == "greedy":
         with context.stage("merge"):
             tree = greedy_tree(context, level, device)
     else:
         with context.stage("communities"):
-            labels, report = communities(context, level, seed)
+            moved = level if start is None or start.fixed is None else replace(level, fixed=_mask(level, start.fixed))
+            labels, report = communities(context, moved, seed, start)
         if hierarchy or n_clusters is not None:
             with context.stage("hierarchy"):
-                tree = nested_tree(context, level, labels, device)
+                tree = nested_tree(context, level, connected_parts(level, labels), device)
     if tree is not None and (labels is None or n_clusters is not None):
         labels = level.kernels.memory.to_device(
             tree.cut(tree.n_clusters_at(tree.best) if n_clusters is None else n_clusters)
@@ -130,13 +140,22 @@ def detect_communities(
     if strategy == "greedy" or n_clusters is not None:
         labels = context.comm.broadcast(labels if context.rank == 0 else None)
     assert labels is not None  # one of the two strategies has set them
-    score = modularity_of(level, labels)
+    score, count = modularity_of(level, labels), int(labels.max()) + 1
+    if start is not None:
+        labels = with_initial_ids(level, labels, start)
     first, stop = share_of(n, context.rank, context.size)
     context.deliver(labels=labels[first:stop])
     if context.rank != 0:
         return None
     exact = level.gain.exact if tree is None else tree.gains.dtype.kind == "i"
-    return CommunitiesOutput(int(labels.max()) + 1, score, tree, report, n_components, exact, scale.rounding)
+    return CommunitiesOutput(count, score, tree, report, n_components, exact, scale.rounding)
+
+
+def _mask(level: Level, nodes: Any) -> Any:
+    """Return 1 for the given nodes and 0 for all others, uint8."""
+    mask = level.kernels.xp.zeros(level.n, np.uint8)
+    mask[nodes] = 1
+    return mask
 
 
 def hierarchy_of(context: Context, *, n: int, resolution: float, labels: np.ndarray, device: str) -> MergeTree | None:
@@ -144,7 +163,7 @@ def hierarchy_of(context: Context, *, n: int, resolution: float, labels: np.ndar
     with context.stage("graph"):
         level, _ = read_level(context, n, resolution)
     with context.stage("hierarchy"):
-        return nested_tree(context, level, level.kernels.memory.to_device(labels), device)
+        return nested_tree(context, level, connected_parts(level, level.kernels.memory.to_device(labels)), device)
 
 
 class ModularityClusterer(Clusterer):
@@ -163,6 +182,10 @@ class ModularityClusterer(Clusterer):
     def _strategy(cls, parameters: dict[str, Any]) -> str:
         """Return "greedy" or "parallel"."""
         raise NotImplementedError
+
+    def _start(self, parameters: dict[str, Any], graph: Graph) -> dict[str, Any]:
+        """Return the arguments `init` and `fixed` of `detect_communities`, if the method has these parameters."""
+        return {}
 
     @property
     def merges_(self) -> np.ndarray:
@@ -241,6 +264,7 @@ class ModularityClusterer(Clusterer):
             # A saved result needs all merges; a fitted estimator can compute them later.
             "hierarchy": inputs.provenance,
             "seed": self._seed(parameters.get("random_state")),
+            **self._start(parameters, graph),
         }
         need = partial(estimate, n=graph.n_nodes, levels=strategy == "parallel")
         work = Work(graph.shape[0], "edges", EDGES_OF_A_RANK, EDGES_A_SECOND)
@@ -320,12 +344,24 @@ class Communities(CommunitiesOptions, ModularityClusterer):
         Algorithm that finds the communities; see `strategy_`.
 
         - "greedy": the method of `FastNewman`.
-        - "parallel": moves nodes as Louvain does, and refines every level. All communities are connected, as in Leiden.
+        - "parallel": moves nodes as Louvain does, and refines every level. All communities are connected, as in Leiden
+          (`fixed` nodes are an exception).
           The communities are the same on any number of ranks. Compared with "greedy", modularity is larger on nearly
           all graphs, and large graphs take far less time.
         - "auto": "greedy" if `n_clusters` is given, else "parallel".
     resolution : float, default=1.0
         Values above 1 give smaller communities, values below 1 larger communities (Reichardt and Bornholdt 2006).
+    init : int array of shape (n_nodes,), mapping or path, optional
+        Known communities with which "parallel" begins, such as `labels_` of an earlier fit: an id for each node, or -1
+        for nodes without a community. A mapping has ids by node name, and nodes that it does not name have no
+        community. The path of a result directory or of a file of labels works as well; results of graphs with names are
+        matched by name. Communities keep their ids: the largest part of an initial community keeps its id, unless it
+        has joined a larger part of another initial community. New communities get the smallest numbers that are not in
+        `init`. Ids are below 100,000 or below the number of nodes, whichever is larger.
+    fixed : array of nodes, bool array of shape (n_nodes,) or path, optional
+        Nodes whose community never changes: node numbers, node names, a mask, or a file of one of these. Integers are
+        names if the graph has integers as names. Each fixed node needs a community in `init`. Fixed nodes of one
+        community stay together even if it has parts that no edge connects; each such part contains a fixed node.
     device : {"auto", "cpu", "cuda"}, default="auto"
         See `DensityPeaks`. With "auto", "greedy" runs on the host unless nodes have on average 64 neighbours or more.
     client : {"auto", "local"}, None, address or distributed.Client, default="auto"
@@ -346,7 +382,8 @@ class Communities(CommunitiesOptions, ModularityClusterer):
     Attributes
     ----------
     labels_ : ndarray of shape (n_nodes,), int32
-        Community of each node; communities are numbered in the order of their smallest nodes. If the edges are a Dask
+        Community of each node; communities are numbered in the order of their smallest nodes, except with `init`, which
+        determines the ids. If the edges are a Dask
         array or data frame and the run uses the caller's client, the labels are a Dask array, and each rank holds its
         part.
     n_clusters_ : int
@@ -358,8 +395,8 @@ class Communities(CommunitiesOptions, ModularityClusterer):
     merges_ : ndarray of shape (n_nodes - 1, 2), int32
         All merges in their order, down to one community. Each row holds the community that stays and the community that
         it absorbs. The number of a community is its smallest node. With "parallel", the first ``n_nodes - k`` merges
-        lead to the k communities of the fit. In this case, the merges are computed at the first access, which reads the
-        graph again.
+        lead to the k communities of the fit; if a community of fixed nodes has several parts, to these parts instead.
+        In this case, the merges are computed at the first access, which reads the graph again.
     modularity_history_ : ndarray of shape (n_nodes,), float64
         Modularity after 0, 1, ... n_nodes - 1 merges.
     rounds_ : list of dict
@@ -389,6 +426,12 @@ class Communities(CommunitiesOptions, ModularityClusterer):
     ([0, 0, 0, 1, 1, 1], 0.3571)
     >>> model.cut(3).tolist()
     [0, 0, 0, 1, 2, 2]
+
+    Continue after two edges were added, with the same ids for the same communities:
+
+    >>> edges = [(0, 1), (1, 2), (0, 2), (2, 3), (3, 4), (4, 5), (3, 5), (5, 6), (4, 6)]
+    >>> Communities(init=[7, 7, 7, 3, 3, 3, -1], client=None).fit(edges).labels_.tolist()
+    [7, 7, 7, 3, 3, 3, 3]
     """
 
     presentation = CommunitiesPresentation()
@@ -404,7 +447,25 @@ class Communities(CommunitiesOptions, ModularityClusterer):
             return str(parameters["strategy"])
         return "parallel" if parameters["n_clusters"] is None else "greedy"
 
+    def _start(self, parameters: dict[str, Any], graph: Graph) -> dict[str, Any]:
+        init, fixed = parameters["init"], parameters["fixed"]
+        if init is None and fixed is None:
+            return {}
+        if init is None:
+            raise InputError("fixed nodes keep their community of init, but init is missing; give init.")
+        if parameters["n_clusters"] is not None or parameters["strategy"] == "greedy":
+            other = "strategy='greedy'" if parameters["strategy"] == "greedy" else f"n_clusters={self.n_clusters}"
+            raise InputError(f"{other} merges nodes from the start, so init has no place in it; leave one of them out.")
+        labels = initial_labels(init, graph)
+        return {"init": labels, "fixed": None if fixed is None else fixed_nodes(fixed, graph, labels)}
+
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
+        given = frame["parameters"]
+        if isinstance(given["init"], Mapping):  # may have a name for each of millions of nodes
+            given["init"] = f"a mapping of {len(given['init'])} node names"
+        for name in ("init", "fixed"):
+            if is_dask(given[name]):
+                given[name] = f"a Dask array of shape {given[name].shape}"
         result = super()._publish(outcome, frame, inputs)
         self.strategy_: str = result.diagnostics["strategy"]
         self.rounds_: list[dict[str, Any]] = result.diagnostics["rounds"]

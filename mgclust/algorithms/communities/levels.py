@@ -50,6 +50,7 @@ class Level:
     largest: int = 0  # upper bound of all weights; 0 if all weights are 1. Only set if ranks share the rows.
     shared: int = SHARED_ENTRIES  # every rank has all rows of a coarser graph with at most this many entries
     bounds: Sequence[int] = ()  # first node of each rank that shares the rows, and n
+    fixed: Array | None = None  # uint8 array of shape (n,): 1 for nodes that never move; None: there are none
 
 
 @dataclass(frozen=True)
@@ -122,9 +123,14 @@ def contract(level: Level, ids: Array, count: int) -> Level:
     strength = kernels.graph.sum_by_id(level.strength, ids, count)
     if level.comm.size > 1:
         parts_of = partial(kernels.graph.contract_parts, level.rows, ids)
-        return _owned(kernels, level.comm, count, strength, level.gain, level.largest, level.shared, parts_of)
-    rows = kernels.graph.to_rows(*kernels.graph.contract(level.rows, ids, count=count), first=0, stop=count)
-    return Level(kernels, level.comm, count, rows.entries, rows, strength, level.gain)
+        coarse = _owned(kernels, level.comm, count, strength, level.gain, level.largest, level.shared, parts_of)
+    else:
+        rows = kernels.graph.to_rows(*kernels.graph.contract(level.rows, ids, count=count), first=0, stop=count)
+        coarse = Level(kernels, level.comm, count, rows.entries, rows, strength, level.gain)
+    if level.fixed is not None:  # a group with a fixed node does not move
+        coarse.fixed = kernels.xp.zeros(count, np.uint8)
+        coarse.fixed[ids[kernels.xp.flatnonzero(level.fixed)]] = 1
+    return coarse
 
 
 def modularity_of(level: Level, labels: Array) -> float:

@@ -51,7 +51,8 @@ def move_nodes(level: Level, labels: Array, salt: int) -> Array:
     xp = kernels.xp
     labels = labels.copy()
     totals = kernels.graph.sum_by_id(level.strength, labels, n)
-    active = xp.ones(n, np.uint8)
+    free = None if level.fixed is None else 1 - level.fixed
+    active = xp.ones(n, np.uint8) if free is None else free.copy()
     proposal = xp.empty(n, np.int32)
     for sweep in range(MAX_SWEEPS):
         activated, tally = xp.zeros(n, np.uint8), xp.zeros(2, np.int64)
@@ -73,7 +74,7 @@ def move_nodes(level: Level, labels: Array, salt: int) -> Array:
         moved, rise = kernels.memory.to_host(tally).tolist()
         if not moved or rise < MIN_RISE:
             break
-        active = activated
+        active = activated if free is None else activated & free
     return labels
 
 

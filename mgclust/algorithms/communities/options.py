@@ -2,16 +2,78 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping, Set
 from typing import Any, ClassVar
+
+import numpy as np
 
 from mgclust.algorithms.communities.levels import MAX_RESOLUTION
 from mgclust.algorithms.declaration import Declaration, refuses
+from mgclust.base.dask_arrays import is_dask
+from mgclust.data.formats import suffixes
+from mgclust.outside.rooted_files import RootedFile
 from mgclust.params import Choice, Constraint, Integer, Real
 
 __all__ = ["CommunitiesOptions", "FastNewmanOptions"]
 
 RESOLUTION = Real(above=0, at_most=MAX_RESOLUTION, help="Above 1: smaller communities; below 1: larger communities.")
 WEIGHT = "pass the name of the edge attribute to open_graph(G, weight=...)"
+
+
+class _InitialLabels(Constraint):
+    """Constraint of `init`: labels, a mapping of node names to labels, or a path."""
+
+    type = "file"
+
+    @property
+    def expected(self) -> str:
+        """See `Constraint`."""
+        return (
+            "an integer for each node (-1: none), a mapping of node names to such integers, or the path of a result "
+            f"directory or a file of labels ({suffixes('labels')})"
+        )
+
+    def _check(self, name: str, value: Any) -> Any:
+        return _path_or_array(self, name, value)
+
+    def _read(self, file: RootedFile) -> Any:
+        return file  # `initial_labels` reads it, once the graph is known
+
+
+class _FixedNodes(Constraint):
+    """Constraint of `fixed`: node numbers, node names, a mask, or a path."""
+
+    type = "file"
+
+    @property
+    def expected(self) -> str:
+        """See `Constraint`."""
+        return (
+            "a list of node numbers or node names, a Boolean for each node, or the path of a file with one of these "
+            f"({suffixes('labels')})"
+        )
+
+    def _check(self, name: str, value: Any) -> Any:
+        return _path_or_array(self, name, sorted(value, key=str) if isinstance(value, Set) else value)
+
+    def _read(self, file: RootedFile) -> Any:
+        return file  # `fixed_nodes` reads it, once the graph is known
+
+
+def _path_or_array(constraint: Constraint, name: str, value: Any) -> Any:
+    """Return a path as text, and values as an array; mappings and Dask arrays stay as they are."""
+    if isinstance(value, (str, os.PathLike)):
+        return os.fspath(value)
+    if isinstance(value, (RootedFile, Mapping)) or is_dask(value):
+        return value
+    try:
+        array = np.asarray(value.get() if hasattr(value, "__cuda_array_interface__") else value)
+    except ValueError:  # lists of unequal lengths
+        raise constraint.refuse(name, value) from None
+    if array.ndim != 1:
+        raise constraint.refuse(name, value)
+    return array
 
 
 class CommunitiesOptions(Declaration):
@@ -31,6 +93,12 @@ class CommunitiesOptions(Declaration):
             synonyms={"leiden": "parallel", "louvain": "parallel"},
         ),
         "resolution": RESOLUTION,
+        "init": _InitialLabels(
+            optional=True, help="File of known communities (a label per node; -1: none), or an earlier result."
+        ),
+        "fixed": _FixedNodes(
+            optional=True, help="File of nodes (numbers or names, one per line) that keep their community of init."
+        ),
     }
 
     @refuses(weight=WEIGHT)
@@ -40,6 +108,8 @@ class CommunitiesOptions(Declaration):
         *,
         strategy: str = "auto",
         resolution: float = 1.0,
+        init: Any = None,
+        fixed: Any = None,
         device: str = "auto",
         client: Any = "auto",
         n_workers: int | None = None,
@@ -53,6 +123,8 @@ class CommunitiesOptions(Declaration):
         self.n_clusters = n_clusters
         self.strategy = strategy
         self.resolution = resolution
+        self.init = init
+        self.fixed = fixed
         self.device = device
         self.client = client
         self.n_workers = n_workers

@@ -76,10 +76,14 @@ class CommunitiesPresentation(Presentation):
         how = "greedy merges (Newman 2004; Clauset et al. 2004)"
         if result.diagnostics.get("strategy") == "parallel":
             how = "parallel local moving with refinement (after Blondel et al. 2008 and Traag et al. 2019)"
-        return [
+        sentences = [
             f"Communities were found by {how}; their modularity (Newman and Girvan 2004) is "
             f"{result.scores['modularity']:.4f}."
         ]
+        if result.parameters.get("init") is not None:
+            fixed = "" if result.parameters.get("fixed") is None else ", and some nodes were fixed in them"
+            sentences.append(f"Local moving began with given initial communities, whose ids were kept{fixed}.")
+        return sentences
 
     def lead(self, result: Result) -> list[str]:
         resolution = result.parameters.get("resolution", 1.0)
@@ -119,8 +123,8 @@ class CommunitiesPresentation(Presentation):
         from mgclust import plots
 
         sizes = result.cluster_sizes
-        count = len(sizes)
-        largest = np.sort(np.argsort(-sizes, kind="stable")[:MAX_COMMUNITIES])
+        count = int(np.count_nonzero(sizes))  # labels that began with known communities may leave out numbers
+        largest = np.sort(np.argsort(-sizes, kind="stable")[: min(count, MAX_COMMUNITIES)])
         columns = {
             "community": largest.tolist(),
             "nodes": sizes[largest].tolist(),
@@ -133,12 +137,18 @@ class CommunitiesPresentation(Presentation):
         heading = f"{count:,} communit{'y' if count == 1 else 'ies'}"
         if len(largest) < count:
             heading += f", of which the {len(largest):,} largest"
-        colors = plots.cluster_colors(count)[largest]
+        colors = plots.cluster_colors(len(sizes))[largest]
         return [Table(heading, list(columns), rows, colors, words=named), *_rounds(result)]
 
     def summary(self, result: Result) -> list[tuple[str, str]]:
         where = "".join(f" at {place}" for place in self.lead(result))
-        return [*super().summary(result), ("score", f"modularity {result.scores['modularity']:.4f}{where}")]
+        sizes = result.cluster_sizes
+        sizes = sizes[sizes > 0]
+        spread = f"{sizes.min():,}" if sizes.min() == sizes.max() else f"{sizes.min():,} to {sizes.max():,}"
+        return [
+            ("clusters", f"{len(sizes):,}, of {spread} nodes"),
+            ("score", f"modularity {result.scores['modularity']:.4f}{where}"),
+        ]
 
 
 class FastNewmanPresentation(CommunitiesPresentation):
