@@ -26,7 +26,7 @@ Modules::
 from mgclust.params.arrays import RealOrPerRow, RowNumbers
 from mgclust.params.constraint import Constraint
 from mgclust.params.declared import Option, check_parameters
-from mgclust.params.numbers import Integer, IntegerOrWord, Integers, Range, Real, RealOrWord
+from mgclust.params.numbers import Integer, IntegerOrWord, Integers, Range, Real, RealOrWord, Reals
 from mgclust.params.words import Anything, Boolean, Bytes, Choice, Seed
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "Real",
     "RealOrPerRow",
     "RealOrWord",
+    "Reals",
     "RowNumbers",
     "Seed",
     "check_parameters",

@@ -10,7 +10,7 @@ from typing import Any, TypedDict, Unpack
 from mgclust.base.errors import InputError
 from mgclust.params.constraint import Constraint
 
-__all__ = ["Integer", "IntegerOrWord", "Integers", "Range", "Real", "RealOrWord"]
+__all__ = ["Integer", "IntegerOrWord", "Integers", "Range", "Real", "RealOrWord", "Reals"]
 
 _HOLDS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 
@@ -185,29 +185,19 @@ class Range(Constraint):
         return low, high
 
 
-class Integers(Constraint):
-    """One integer or several different ones, written as ``50,100,200`` in text; they become an ascending tuple.
+class _Several(Constraint):
+    """One number or several different ones, written with commas in text; they become a tuple."""
 
-    Parameters
-    ----------
-    at_least : int
-        Smallest value.
-    optional, help, remedy
-        See `Constraint`.
-    """
-
-    type = "integer,..."
-
-    def __init__(self, *, at_least: int, optional: bool = False, help: str = "", remedy: str | None = None) -> None:
-        super().__init__(optional=optional, help=help, remedy=remedy)
-        self._number = Integer(at_least=at_least)
+    _number: _Bounded
+    _example: str
 
     @property
     def expected(self) -> str:
         """See `Constraint`."""
-        return f"{self._number.expected}, or several different ones, such as [50, 100], or 50,100 as text"
+        listed = ", ".join(self._example.split(","))
+        return f"{self._number.expected}, or several different ones, such as [{listed}], or {self._example} as text"
 
-    def _check(self, name: str, value: Any) -> tuple[int, ...]:
+    def _check(self, name: str, value: Any) -> tuple[Any, ...]:
         try:
             if isinstance(value, str):
                 numbers = [self._number.parse(each, name) for each in value.split(",")]
@@ -219,7 +209,50 @@ class Integers(Constraint):
             raise self.refuse(name, value) from None
         if not numbers or len(set(numbers)) < len(numbers):
             raise self.refuse(name, value)
-        return tuple(sorted(numbers))
+        return tuple(numbers)
+
+
+class Integers(_Several):
+    """One integer or several different ones, written as ``50,100,200`` in text; they become an ascending tuple.
+
+    Parameters
+    ----------
+    at_least : int
+        Smallest value.
+    optional, help, remedy
+        See `Constraint`.
+    """
+
+    type = "integer,..."
+    _example = "50,100"
+
+    def __init__(self, *, at_least: int, optional: bool = False, help: str = "", remedy: str | None = None) -> None:
+        super().__init__(optional=optional, help=help, remedy=remedy)
+        self._number = Integer(at_least=at_least)
+
+    def _check(self, name: str, value: Any) -> tuple[int, ...]:
+        return tuple(sorted(super()._check(name, value)))
+
+
+class Reals(_Several):
+    """One number or several different ones, written as ``0.5,1,2`` in text; they become a tuple in the given order.
+
+    Parameters
+    ----------
+    above, at_most : float
+        Bounds of all numbers; see `Real`.
+    optional, help, remedy
+        See `Constraint`.
+    """
+
+    type = "number,..."
+    _example = "0.5,1"
+
+    def __init__(
+        self, *, above: float, at_most: float, optional: bool = False, help: str = "", remedy: str | None = None
+    ) -> None:
+        super().__init__(optional=optional, help=help, remedy=remedy)
+        self._number = Real(above=above, at_most=at_most)
 
 
 def _float(value: Any) -> float:

@@ -202,3 +202,13 @@ def test_a_graph_that_has_grown_begins_with_an_earlier_result(run):
     assert "5" in Path("out/report.html").read_text("utf-8")
     code, _, err = run("after.csv", "--fixed", "fixed.txt", "--overwrite")
     assert code != 0 and "init is missing" in err
+
+
+def test_several_resolutions_share_a_run(run):
+    code, _, err = run("karate.npz", "--resolutions", "1,0.3,3")
+    assert code == 0, err
+    result = load_result("out")
+    assert result.arrays["candidates"].shape == (34, 3)
+    assert "Resolutions" in Path("out/report.html").read_text("utf-8")
+    assert sorted(os.listdir("out/candidates")) == ["0.3", "1.0", "3.0"]
+    assert load_result("out/candidates/3.0").labels.tolist() == result.arrays["candidates"][:, 2].tolist()

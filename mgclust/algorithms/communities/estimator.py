@@ -53,7 +53,7 @@ from mgclust.algorithms.base import Clusterer, Inputs, WarmUp
 from mgclust.algorithms.communities.continuation import Start, connected_parts, with_initial_ids
 from mgclust.algorithms.communities.hierarchy import greedy_tree, nested_tree
 from mgclust.algorithms.communities.initial_labels import fixed_nodes, initial_labels
-from mgclust.algorithms.communities.levels import SHARED_ENTRIES, Level, modularity_of, read_level
+from mgclust.algorithms.communities.levels import SHARED_ENTRIES, Level, at_resolution, modularity_of, read_level
 from mgclust.algorithms.communities.memory import estimate
 from mgclust.algorithms.communities.merge_tree import MergeTree
 from mgclust.algorithms.communities.options import CommunitiesOptions, FastNewmanOptions
@@ -72,7 +72,7 @@ from mgclust.data import Dataset, Graph, open_graph
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.rows import share_of
 from mgclust.engine.spmd import Context, Outcome, RunSpec, Work, run
-from mgclust.params import Integer
+from mgclust.params import Integer, Real
 from mgclust.results.result import Result
 
 __all__ = ["Communities", "FastNewman"]
@@ -87,10 +87,13 @@ EXACT = {True: "int64", False: "float64"}
 
 @dataclass(frozen=True)
 class CommunitiesOutput:
-    """Results of rank 0, in addition to ``labels``; each rank delivers the labels of its share of the nodes."""
+    """Results of rank 0; each rank delivers the labels of its share of the nodes.
 
-    n_clusters: int
-    modularity: float
+    With several resolutions, each rank also delivers ``candidates``, which has a column of labels for each resolution.
+    """
+
+    n_clusters: list[int]  # for each resolution
+    modularity: list[float]
     tree: MergeTree | None
     rounds: list[dict[str, Any]]  # see `communities`
     n_components: int
@@ -103,7 +106,7 @@ def detect_communities(
     *,
     n: int,
     strategy: str,
-    resolution: float,
+    resolutions: tuple[float, ...],
     n_clusters: int | None,
     hierarchy: bool,
     seed: int,
@@ -114,15 +117,46 @@ def detect_communities(
 ) -> CommunitiesOutput | None:
     """Run either method on every rank; rank 0 returns the results that `Communities.fit` reports."""
     with context.stage("graph"):
-        level, scale = read_level(context, n, resolution, shared)
+        level, scale = read_level(context, n, shared=shared)
         whole = level.kernels.xp.zeros(n, np.int32)
         n_components = int(connected_parts(level, whole).max()) + 1
-    tree: MergeTree | None = None
-    labels, report = None, list[dict[str, Any]]()
     start = None
     if init is not None:
         to_device = level.kernels.memory.to_device
         start = Start(to_device(init), None if fixed is None else to_device(fixed))
+    first, *others = (at_resolution(level, resolution) for resolution in resolutions)
+    labels, tree, report = _communities_at(context, first, strategy, n_clusters, hierarchy, seed, device, start)
+    found = [(labels, modularity_of(first, labels), int(labels.max()) + 1)]
+    for each in others:
+        labels, *_ = _communities_at(context, each, strategy, None, False, seed, device, start)
+        found.append((labels, modularity_of(each, labels), int(labels.max()) + 1))
+    exact = first.gain.exact if tree is None else tree.gains.dtype.kind == "i"
+    begin, stop = share_of(n, context.rank, context.size)
+    candidates = [
+        (labels if start is None else with_initial_ids(level, labels, start))[begin:stop] for labels, *_ in found
+    ]
+    context.deliver(labels=candidates[0])
+    if others:
+        context.deliver(candidates=level.kernels.xp.stack(candidates, axis=1))
+    if context.rank != 0:
+        return None
+    scores, counts = [score for _, score, _ in found], [count for *_, count in found]
+    return CommunitiesOutput(counts, scores, tree, report, n_components, exact, scale.rounding)
+
+
+def _communities_at(
+    context: Context,
+    level: Level,
+    strategy: str,
+    n_clusters: int | None,
+    hierarchy: bool,
+    seed: int,
+    device: str,
+    start: Start | None,
+) -> tuple[Any, MergeTree | None, list[dict[str, Any]]]:
+    """Return the labels at the resolution of `level`, the tree of merges (only on rank 0) and the rounds."""
+    tree: MergeTree | None = None
+    labels, report = None, list[dict[str, Any]]()
     if strategy == "greedy":
         with context.stage("merge"):
             tree = greedy_tree(context, level, device)
@@ -140,15 +174,7 @@ def detect_communities(
     if strategy == "greedy" or n_clusters is not None:
         labels = context.comm.broadcast(labels if context.rank == 0 else None)
     assert labels is not None  # one of the two strategies has set them
-    score, count = modularity_of(level, labels), int(labels.max()) + 1
-    if start is not None:
-        labels = with_initial_ids(level, labels, start)
-    first, stop = share_of(n, context.rank, context.size)
-    context.deliver(labels=labels[first:stop])
-    if context.rank != 0:
-        return None
-    exact = level.gain.exact if tree is None else tree.gains.dtype.kind == "i"
-    return CommunitiesOutput(count, score, tree, report, n_components, exact, scale.rounding)
+    return labels, tree, report
 
 
 def _mask(level: Level, nodes: Any) -> Any:
@@ -161,7 +187,7 @@ def _mask(level: Level, nodes: Any) -> Any:
 def hierarchy_of(context: Context, *, n: int, resolution: float, labels: np.ndarray, device: str) -> MergeTree | None:
     """Compute the merges that lead to the communities of an earlier fit, and on to one community."""
     with context.stage("graph"):
-        level, _ = read_level(context, n, resolution)
+        level = at_resolution(read_level(context, n)[0], resolution)
     with context.stage("hierarchy"):
         return nested_tree(context, level, connected_parts(level, level.kernels.memory.to_device(labels)), device)
 
@@ -182,6 +208,11 @@ class ModularityClusterer(Clusterer):
     def _strategy(cls, parameters: dict[str, Any]) -> str:
         """Return "greedy" or "parallel"."""
         raise NotImplementedError
+
+    @staticmethod
+    def _resolutions_of(parameters: dict[str, Any]) -> tuple[float, ...]:
+        """Return all resolutions; the first gives the labels."""
+        return parameters.get("resolutions") or (float(parameters["resolution"]),)
 
     def _start(self, parameters: dict[str, Any], graph: Graph) -> dict[str, Any]:
         """Return the arguments `init` and `fixed` of `detect_communities`, if the method has these parameters."""
@@ -257,16 +288,18 @@ class ModularityClusterer(Clusterer):
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         graph = _graph_of(inputs)
         strategy = self._strategy(parameters)
-        arguments = {name: parameters[name] for name in ("resolution", "n_clusters", "device")}
+        arguments = {name: parameters[name] for name in ("n_clusters", "device")}
         arguments |= {
             "strategy": strategy,
             "n": graph.n_nodes,
             # A saved result needs all merges; a fitted estimator can compute them later.
             "hierarchy": inputs.provenance,
             "seed": self._seed(parameters.get("random_state")),
+            "resolutions": self._resolutions_of(parameters),
             **self._start(parameters, graph),
         }
-        need = partial(estimate, n=graph.n_nodes, levels=strategy == "parallel")
+        candidates = len(arguments["resolutions"])
+        need = partial(estimate, n=graph.n_nodes, levels=strategy == "parallel", candidates=candidates)
         work = Work(graph.shape[0], "edges", EDGES_OF_A_RANK, EDGES_A_SECOND)
         return RunSpec(detect_communities, arguments, need, graph.dtype.name, work=work)
 
@@ -274,10 +307,12 @@ class ModularityClusterer(Clusterer):
         graph = _graph_of(inputs)
         value: CommunitiesOutput = outcome.value
         self._dataset = graph
-        self._fitted_with = {"device": self.device, "resolution": float(self.resolution)}
+        self._resolutions = self._resolutions_of(frame["parameters"])
+        frame["parameters"]["resolution"] = self._resolutions[0]
+        self._fitted_with = {"device": self.device, "resolution": self._resolutions[0]}
         self._tree: MergeTree | None = value.tree
-        self.labels_, self.n_clusters_ = outcome.arrays["labels"], value.n_clusters
-        self.modularity_ = value.modularity
+        self.labels_, self.n_clusters_ = outcome.arrays["labels"], value.n_clusters[0]
+        self.modularity_ = value.modularity[0]
         self.n_nodes_, self.n_edges_, self.node_names_ = graph.n_nodes, graph.shape[0], graph.names
         self.n_features_in_ = graph.n_nodes
         arrays: dict[str, Any] = {}
@@ -285,6 +320,14 @@ class ModularityClusterer(Clusterer):
             arrays = {"merges": self._tree.merges, "modularity_history": self._tree.history}
         if graph.names is not None:
             arrays["names"] = graph.names
+        self._candidates = outcome.arrays.get("candidates")
+        if self._candidates is not None:
+            arrays |= {
+                "candidates": self._candidates,
+                "scan_resolution": np.array(self._resolutions),
+                "scan_n_clusters": np.array(value.n_clusters),
+                "scan_modularity": np.array(value.modularity),
+            }
         return Result(
             **frame,
             labels=self.labels_,
@@ -295,7 +338,7 @@ class ModularityClusterer(Clusterer):
                 "n_nodes": self.n_nodes_,
                 "n_edges": self.n_edges_,
             },
-            warnings=_warnings(self, value),
+            warnings=_warnings(self, value, self._resolutions),
             diagnostics={
                 "strategy": self._strategy(frame["parameters"]),
                 "computed_in": EXACT[value.exact],
@@ -351,6 +394,10 @@ class Communities(CommunitiesOptions, ModularityClusterer):
         - "auto": "greedy" if `n_clusters` is given, else "parallel".
     resolution : float, default=1.0
         Values above 1 give smaller communities, values below 1 larger communities (Reichardt and Bornholdt 2006).
+    resolutions : sequence of float, optional
+        Several resolutions for which "parallel" finds communities in one run that reads the graph once; as text
+        "1,0.5,2". `labels_` and all other attributes belong to the first of them; `labels_for` returns the labels of
+        the others.
     init : int array of shape (n_nodes,), mapping or path, optional
         Known communities with which "parallel" begins, such as `labels_` of an earlier fit: an id for each node, or -1
         for nodes without a community. A mapping has ids by node name, and nodes that it does not name have no
@@ -447,8 +494,51 @@ class Communities(CommunitiesOptions, ModularityClusterer):
             return str(parameters["strategy"])
         return "parallel" if parameters["n_clusters"] is None else "greedy"
 
+    def labels_for(self, resolution: float) -> Any:
+        """Return the labels for one of the fitted resolutions.
+
+        Parameters
+        ----------
+        resolution : float
+            Must be in `resolutions`, or be `resolution` if there is only one.
+
+        Returns
+        -------
+        ndarray or Dask array of shape (n_nodes,), int32
+            Community of each node.
+
+        Raises
+        ------
+        InputError
+            The fit had no such resolution.
+
+        Examples
+        --------
+        >>> from mgclust import Communities
+        >>> edges = [(0, 1), (1, 2), (0, 2), (2, 3), (3, 4), (4, 5), (3, 5)]
+        >>> model = Communities(resolutions=[1.0, 0.1], client=None).fit(edges)
+        >>> model.labels_for(0.1).tolist()
+        [0, 0, 0, 0, 0, 0]
+        """
+        check_is_fitted(self, "labels_")
+        value = Real().check("resolution", resolution)
+        if value not in self._resolutions:
+            raise InputError(
+                f"resolution={value:g} should be one of the fitted resolutions: {list(self._resolutions)}."
+            )
+        if self._candidates is None:
+            return self.labels_
+        return self._candidates[:, self._resolutions.index(value)].copy()
+
     def _start(self, parameters: dict[str, Any], graph: Graph) -> dict[str, Any]:
         init, fixed = parameters["init"], parameters["fixed"]
+        if parameters["resolutions"] is not None:
+            for name in ("n_clusters", "strategy"):
+                if parameters[name] is not None and (name == "n_clusters" or parameters[name] == "greedy"):
+                    raise InputError(
+                        f"{name}={parameters[name]!r} does not go with resolutions, which leave the number of "
+                        "communities open; leave one of them out."
+                    )
         if init is None and fixed is None:
             return {}
         if init is None:
@@ -546,7 +636,7 @@ def _graph_of(inputs: Inputs) -> Graph:
     return inputs.dataset
 
 
-def _warnings(model: ModularityClusterer, value: CommunitiesOutput) -> list[Doubt]:
+def _warnings(model: ModularityClusterer, value: CommunitiesOutput, resolutions: tuple[float, ...]) -> list[Doubt]:
     doubts = []
     if value.rounding > 1e-6:
         text = f"weights were rounded by up to {value.rounding:.1g} of their mean, because they span many digits; "
@@ -555,11 +645,14 @@ def _warnings(model: ModularityClusterer, value: CommunitiesOutput) -> list[Doub
     if components == model.n_nodes_:
         text = "no edge connects two nodes, so there are no communities; give a graph with edges between nodes."
         doubts.append(Doubt(text, DataWarning))
-    elif model.n_clusters is None and model.n_clusters_ == model.n_nodes_:
-        text = (
-            f"no merge raises the modularity at resolution={model.resolution:g}, so every node is its own community; "
-        )
-        doubts.append(Doubt(f"{text}lower resolution or give n_clusters.", DegenerateClustersWarning))
+    elif model.n_clusters is None:
+        for resolution, count in zip(resolutions, value.n_clusters, strict=True):
+            if count == model.n_nodes_:
+                text = (
+                    f"no merge raises the modularity at resolution={resolution:g}, so every node is its own community"
+                )
+                remedy = "lower resolution or give n_clusters" if len(resolutions) == 1 else "leave this resolution out"
+                doubts.append(Doubt(f"{text}community; {remedy}.", DegenerateClustersWarning))
     if model.n_clusters is not None and model.n_clusters < components:
         text = (
             f"n_clusters={model.n_clusters} is below the number of connected components, {components}: the components "

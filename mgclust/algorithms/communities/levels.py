@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -27,7 +27,7 @@ from mgclust.engine.transport.comm import Comm, SoloComm
 from mgclust.kernels import Kernels
 from mgclust.kernels.graph.adjacency import Adjacency, Gain
 
-__all__ = ["MAX_RESOLUTION", "Level", "WeightScale", "contract", "modularity_of", "read_level"]
+__all__ = ["MAX_RESOLUTION", "Level", "WeightScale", "at_resolution", "contract", "modularity_of", "read_level"]
 
 Array = Any
 EXACT_LIMIT = 2**31  # gains are exact if two_m is below this
@@ -61,8 +61,8 @@ class WeightScale:
     rounding: float = 0.0  # largest change of a weight, as a fraction of the mean weight; 0 for integers
 
 
-def read_level(context: Context, n: int, resolution: float, shared: int = SHARED_ENTRIES) -> tuple[Level, WeightScale]:
-    """Read the edges, which are this rank's rows, and send them to the ranks that own their nodes.
+def read_level(context: Context, n: int, shared: int = SHARED_ENTRIES) -> tuple[Level, WeightScale]:
+    """Read the edges, which are this rank's rows, and send them to the ranks that own their nodes; resolution 1.
 
     Parameters
     ----------
@@ -70,7 +70,6 @@ def read_level(context: Context, n: int, resolution: float, shared: int = SHARED
         Its rows are (u, v) in int32 or (u, v, weight) in float64. Their memory is freed.
     n : int
         Number of nodes.
-    resolution : float
     shared : int
         See `Level`.
     """
@@ -91,12 +90,12 @@ def read_level(context: Context, n: int, resolution: float, shared: int = SHARED
     context.rows.release()
     comm.queue_reduce(strength, "sum")
     two_m = int(strength.sum())
-    exact = integers and resolution == 1.0 and two_m < EXACT_LIMIT
+    exact = integers and two_m < EXACT_LIMIT
     narrow = np.int32 if exact else np.int64
     row, column = (xp.concatenate([piece[i] for piece in pieces]) for i in (0, 1))
     weight = None if scale is None else xp.concatenate([piece[2] for piece in pieces]).astype(narrow)
     del pieces
-    gain = Gain(two_m, resolution, exact)
+    gain = Gain(two_m, 1.0, exact)
     if comm.size > 1:
         heaviest = 0 if weight is None or not len(weight) else int(weight.max())
         largest = int(comm.all_reduce(np.array([heaviest], np.int64), "max")[0])
@@ -106,6 +105,19 @@ def read_level(context: Context, n: int, resolution: float, shared: int = SHARED
         rows = kernels.graph.to_rows(*kernels.graph.sum_pairs(row, column, weight, count=n), first=0, stop=n)
         level = Level(kernels, comm, n, rows.entries, rows, strength, gain)
     return level, scale or WeightScale()
+
+
+def at_resolution(level: Level, resolution: float) -> Level:
+    """Return the same graph, with the gain of another resolution.
+
+    Parameters
+    ----------
+    level : Level
+        The graph at resolution 1.
+    resolution : float
+    """
+    gain = level.gain
+    return replace(level, gain=Gain(gain.two_m, resolution, gain.exact and resolution == 1.0))
 
 
 def contract(level: Level, ids: Array, count: int) -> Level:

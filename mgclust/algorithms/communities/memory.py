@@ -7,11 +7,13 @@ from mgclust.engine.memory import Estimate
 __all__ = ["estimate"]
 
 ENTRY_BYTES = 28  # per entry of the adjacency: both ends, the key, and a second key while sorting
-NODE_BYTES = 64
+NODE_BYTES = 60
 LEVEL_BYTES = 24  # coarser graphs, per entry of the first graph
 
 
-def estimate(shape: tuple[int, int], itemsize: int, size: int, room: int, *, n: int, levels: bool = False) -> Estimate:
+def estimate(
+    shape: tuple[int, int], itemsize: int, size: int, room: int, *, n: int, levels: bool = False, candidates: int = 1
+) -> Estimate:
     """Estimate the memory of a rank in addition to its edges; see `mgclust.engine.memory.EstimateFunction`.
 
     Parameters
@@ -22,10 +24,12 @@ def estimate(shape: tuple[int, int], itemsize: int, size: int, room: int, *, n: 
         Number of nodes.
     levels : bool
         Whether the run also makes coarser graphs.
+    candidates : int
+        Number of resolutions, whose labels are all kept.
     """
     entries = 2 * -(-shape[0] // size)
     wide = 16 if shape[1] == 3 else 0  # weights, and the order of the sort by pairs
-    what = {"neighbours": entries * (ENTRY_BYTES + wide), "nodes": n * NODE_BYTES}
+    what = {"neighbours": entries * (ENTRY_BYTES + wide), "nodes": n * (NODE_BYTES + 4 * candidates)}
     if levels:
         what["coarser graphs"] = entries * LEVEL_BYTES
     return Estimate(what)

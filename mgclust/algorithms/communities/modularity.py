@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.communities.levels import MAX_RESOLUTION, modularity_of, read_level
+from mgclust.algorithms.communities.levels import MAX_RESOLUTION, at_resolution, modularity_of, read_level
 from mgclust.algorithms.communities.memory import estimate
 from mgclust.base.dask_arrays import is_dask, reject_lost
 from mgclust.base.errors import InputError
@@ -107,8 +107,8 @@ def _is_group(value: Any) -> bool:
 
 def evaluate(context: Context, *, n: int, labels: np.ndarray, resolution: float) -> float:
     """Compute the modularity on every rank."""
-    level, _ = read_level(context, n, resolution)
-    return modularity_of(level, level.kernels.memory.to_device(_dense(labels)))
+    level, _ = read_level(context, n)
+    return modularity_of(at_resolution(level, resolution), level.kernels.memory.to_device(_dense(labels)))
 
 
 def _dense(labels: np.ndarray) -> np.ndarray:

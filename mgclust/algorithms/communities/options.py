@@ -13,7 +13,8 @@ from mgclust.algorithms.declaration import Declaration, refuses
 from mgclust.base.dask_arrays import is_dask
 from mgclust.data.formats import suffixes
 from mgclust.outside.rooted_files import RootedFile
-from mgclust.params import Choice, Constraint, Integer, Real
+from mgclust.params import Choice, Constraint, Integer, Real, Reals
+from mgclust.params.relations import GIVEN, Ignored
 
 __all__ = ["CommunitiesOptions", "FastNewmanOptions"]
 
@@ -93,6 +94,12 @@ class CommunitiesOptions(Declaration):
             synonyms={"leiden": "parallel", "louvain": "parallel"},
         ),
         "resolution": RESOLUTION,
+        "resolutions": Reals(
+            above=0,
+            at_most=MAX_RESOLUTION,
+            optional=True,
+            help="Several resolutions that share the graph, such as 1,0.5,2; the first one gives the labels.",
+        ),
         "init": _InitialLabels(
             optional=True, help="File of known communities (a label per node; -1: none), or an earlier result."
         ),
@@ -101,6 +108,8 @@ class CommunitiesOptions(Declaration):
         ),
     }
 
+    ignored_when = (Ignored("resolution", {"resolutions": GIVEN}, remedy="the first of resolutions gives the labels"),)
+
     @refuses(weight=WEIGHT)
     def __init__(
         self,
@@ -108,6 +117,7 @@ class CommunitiesOptions(Declaration):
         *,
         strategy: str = "auto",
         resolution: float = 1.0,
+        resolutions: Any = None,
         init: Any = None,
         fixed: Any = None,
         device: str = "auto",
@@ -123,6 +133,7 @@ class CommunitiesOptions(Declaration):
         self.n_clusters = n_clusters
         self.strategy = strategy
         self.resolution = resolution
+        self.resolutions = resolutions
         self.init = init
         self.fixed = fixed
         self.device = device

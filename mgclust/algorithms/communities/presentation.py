@@ -23,6 +23,11 @@ ROUND_COLUMNS = {
     "n_clusters": "communities",
     "modularity": "modularity Q",
 }
+RESOLUTION_COLUMNS = {
+    "scan_resolution": "resolution",
+    "scan_n_clusters": "communities",
+    "scan_modularity": "modularity Q at this resolution",
+}
 
 
 class CommunitiesPresentation(Presentation):
@@ -138,7 +143,8 @@ class CommunitiesPresentation(Presentation):
         if len(largest) < count:
             heading += f", of which the {len(largest):,} largest"
         colors = plots.cluster_colors(len(sizes))[largest]
-        return [Table(heading, list(columns), rows, colors, words=named), *_rounds(result)]
+        communities = Table(heading, list(columns), rows, colors, words=named)
+        return [communities, *_resolutions(result), *_rounds(result)]
 
     def summary(self, result: Result) -> list[tuple[str, str]]:
         where = "".join(f" at {place}" for place in self.lead(result))
@@ -167,6 +173,28 @@ def _members(labels: np.ndarray, names: Any, communities: np.ndarray) -> list[st
         some = np.asarray(names)[order[start : min(stop, start + NAMED_MEMBERS)]].tolist()
         texts.append(", ".join(map(str, some)) + (", ..." if stop - start > NAMED_MEMBERS else ""))
     return texts
+
+
+def _resolutions(result: Result) -> list[Table]:
+    """Return a table with a row for each resolution, and highlight the resolution that gave the labels."""
+    if "scan_resolution" not in result.arrays:
+        return []
+    columns = {
+        words: np.asarray(result.arrays[name]).tolist()
+        for name, words in RESOLUTION_COLUMNS.items()
+        if name in result.arrays
+    }
+    sizes = [_sizes(column) for column in np.asarray(result.arrays["candidates"]).T]
+    columns |= {"smallest": [int(each.min()) for each in sizes], "largest": [int(each.max()) for each in sizes]}
+    rows = [[f"{row[0]:g}", row[1], *(f"{value:.4f}" for value in row[2:-2]), *row[-2:]] for row in
+            zip(*columns.values(), strict=True)]  # fmt: skip
+    return [Table("Resolutions", list(columns), rows, chosen=0)]
+
+
+def _sizes(labels: np.ndarray) -> np.ndarray:
+    """Return the number of nodes of each community."""
+    sizes = np.bincount(labels)
+    return sizes[sizes > 0]
 
 
 def _rounds(result: Result) -> list[Table]:

@@ -91,10 +91,11 @@ def cross_weight(rows: Adjacency, labels: Array) -> int:
 
 def _tables(rows: Adjacency, gain: Gain) -> tuple[Array, Array, int]:
     """Return hash tables, one for each block, and their size; they are kept as long as the rows."""
-    if "tables" not in rows.plan:
+    sums = np.dtype(np.int32 if gain.exact else np.int64)
+    name = f"tables of {sums}"  # the same rows may be used at resolution 1 and at others
+    if name not in rows.plan:
         room = 1 << (bins(rows).longest - 1).bit_length() + 1
-        sums = np.dtype(np.int32 if gain.exact else np.int64)
         blocks = TABLE_BYTES // (room * (4 + sums.itemsize))
         blocks = max(1, min(blocks, 2 * multiprocessors(), len(bins(rows).longer)))
-        rows.plan["tables"] = cp.empty(blocks * room, cp.int32), cp.empty(blocks * room, sums), room
-    return rows.plan["tables"]
+        rows.plan[name] = cp.empty(blocks * room, cp.int32), cp.empty(blocks * room, sums), room
+    return rows.plan[name]
