@@ -44,7 +44,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -56,6 +56,7 @@ from mgclust.algorithms.communities.initial_labels import fixed_nodes, initial_l
 from mgclust.algorithms.communities.levels import SHARED_ENTRIES, Level, at_resolution, modularity_of, read_level
 from mgclust.algorithms.communities.memory import estimate
 from mgclust.algorithms.communities.merge_tree import MergeTree
+from mgclust.algorithms.communities.objective import Objective, objective_of
 from mgclust.algorithms.communities.options import CommunitiesOptions, FastNewmanOptions
 from mgclust.algorithms.communities.parallel import communities
 from mgclust.algorithms.communities.presentation import CommunitiesPresentation, FastNewmanPresentation
@@ -85,6 +86,15 @@ EDGES_A_SECOND = {"cuda": 2e8}  # speed of one rank, with 10^9 edges
 EXACT = {True: "int64", False: "float64"}
 
 
+class Candidate(NamedTuple):
+    """Communities at one resolution."""
+
+    labels: Any  # int32 array of shape (n,)
+    n_clusters: int
+    quality: float  # value of the objective at the resolution
+    modularity: float  # at the resolution; at resolution 1 if the objective is not modularity
+
+
 @dataclass(frozen=True)
 class CommunitiesOutput:
     """Results of rank 0; each rank delivers the labels of its share of the nodes.
@@ -92,8 +102,7 @@ class CommunitiesOutput:
     With several resolutions, each rank also delivers ``candidates``, which has a column of labels for each resolution.
     """
 
-    n_clusters: list[int]  # for each resolution
-    modularity: list[float]
+    candidates: list[Candidate]  # for each resolution, without the labels
     tree: MergeTree | None
     rounds: list[dict[str, Any]]  # see `communities`
     n_components: int
@@ -106,6 +115,7 @@ def detect_communities(
     *,
     n: int,
     strategy: str,
+    objective: str,
     resolutions: tuple[float, ...],
     n_clusters: int | None,
     hierarchy: bool,
@@ -124,30 +134,39 @@ def detect_communities(
     if init is not None:
         to_device = level.kernels.memory.to_device
         start = Start(to_device(init), None if fixed is None else to_device(fixed))
-    first, *others = (at_resolution(level, resolution) for resolution in resolutions)
-    labels, tree, report = _communities_at(context, first, strategy, n_clusters, hierarchy, seed, device, start)
-    found = [(labels, modularity_of(first, labels), int(labels.max()) + 1)]
-    for each in others:
-        labels, *_ = _communities_at(context, each, strategy, None, False, seed, device, start)
-        found.append((labels, modularity_of(each, labels), int(labels.max()) + 1))
-    exact = first.gain.exact if tree is None else tree.gains.dtype.kind == "i"
+    found: list[Candidate] = []
+    tree, report, exact = None, list[dict[str, Any]](), False
+    for resolution in resolutions:
+        judged = objective_of(level, scale, objective, resolution)
+        first = not found
+        labels, merged, rounds = _communities_at(
+            context, judged.level, strategy, objective, n_clusters, hierarchy and first, seed, device, start
+        )
+        if first:
+            tree, report = merged, [_in_units(entry, judged, objective) for entry in rounds]
+            exact = judged.level.gain.exact if tree is None else tree.gains.dtype.kind == "i"
+        quality = judged.quality(labels)
+        score = quality if objective == "modularity" else modularity_of(level, labels)
+        count = int(labels.max()) + 1
+        if start is not None:
+            labels = with_initial_ids(level, labels, start)
+        found.append(Candidate(labels, count, quality, score))
     begin, stop = share_of(n, context.rank, context.size)
-    candidates = [
-        (labels if start is None else with_initial_ids(level, labels, start))[begin:stop] for labels, *_ in found
-    ]
-    context.deliver(labels=candidates[0])
-    if others:
-        context.deliver(candidates=level.kernels.xp.stack(candidates, axis=1))
+    context.deliver(labels=found[0].labels[begin:stop])
+    if len(found) > 1:
+        columns = [each.labels[begin:stop] for each in found]
+        context.deliver(candidates=level.kernels.xp.stack(columns, axis=1))
     if context.rank != 0:
         return None
-    scores, counts = [score for _, score, _ in found], [count for *_, count in found]
-    return CommunitiesOutput(counts, scores, tree, report, n_components, exact, scale.rounding)
+    table = [each._replace(labels=None) for each in found]
+    return CommunitiesOutput(table, tree, report, n_components, exact, scale.rounding)
 
 
 def _communities_at(
     context: Context,
     level: Level,
     strategy: str,
+    objective: str,
     n_clusters: int | None,
     hierarchy: bool,
     seed: int,
@@ -163,7 +182,7 @@ def _communities_at(
     else:
         with context.stage("communities"):
             moved = level if start is None or start.fixed is None else replace(level, fixed=_mask(level, start.fixed))
-            labels, report = communities(context, moved, seed, start)
+            labels, report = communities(context, moved, seed, start, matched=objective == "cpm")
         if hierarchy or n_clusters is not None:
             with context.stage("hierarchy"):
                 tree = nested_tree(context, level, connected_parts(level, labels), device)
@@ -175,6 +194,14 @@ def _communities_at(
         labels = context.comm.broadcast(labels if context.rank == 0 else None)
     assert labels is not None  # one of the two strategies has set them
     return labels, tree, report
+
+
+def _in_units(entry: dict[str, Any], judged: Objective, objective: str) -> dict[str, Any]:
+    """Return a round with the quality instead of the modularity, if the objective is not modularity."""
+    if objective == "modularity":
+        return entry
+    kept = {name: value for name, value in entry.items() if name != "modularity"}
+    return {**kept, "quality": judged.of_normalized(entry["modularity"])}
 
 
 def _mask(level: Level, nodes: Any) -> Any:
@@ -293,9 +320,10 @@ class ModularityClusterer(Clusterer):
             "strategy": strategy,
             "n": graph.n_nodes,
             # A saved result needs all merges; a fitted estimator can compute them later.
-            "hierarchy": inputs.provenance,
+            "hierarchy": inputs.provenance and _objective_in(parameters) == "modularity",
             "seed": self._seed(parameters.get("random_state")),
             "resolutions": self._resolutions_of(parameters),
+            "objective": _objective_in(parameters),
             **self._start(parameters, graph),
         }
         candidates = len(arguments["resolutions"])
@@ -309,10 +337,15 @@ class ModularityClusterer(Clusterer):
         self._dataset = graph
         self._resolutions = self._resolutions_of(frame["parameters"])
         frame["parameters"]["resolution"] = self._resolutions[0]
-        self._fitted_with = {"device": self.device, "resolution": self._resolutions[0]}
+        self._fitted_with = {
+            "device": self.device,
+            "resolution": self._resolutions[0],
+            "objective": _objective_in(frame["parameters"]),
+        }
         self._tree: MergeTree | None = value.tree
-        self.labels_, self.n_clusters_ = outcome.arrays["labels"], value.n_clusters[0]
-        self.modularity_ = value.modularity[0]
+        self.labels_, self.n_clusters_ = outcome.arrays["labels"], value.candidates[0].n_clusters
+        self.modularity_ = value.candidates[0].modularity
+        scores = ("modularity",) if _objective_in(frame["parameters"]) == "modularity" else ("quality", "modularity")
         self.n_nodes_, self.n_edges_, self.node_names_ = graph.n_nodes, graph.shape[0], graph.names
         self.n_features_in_ = graph.n_nodes
         arrays: dict[str, Any] = {}
@@ -325,16 +358,16 @@ class ModularityClusterer(Clusterer):
             arrays |= {
                 "candidates": self._candidates,
                 "scan_resolution": np.array(self._resolutions),
-                "scan_n_clusters": np.array(value.n_clusters),
-                "scan_modularity": np.array(value.modularity),
             }
+            for name in ("n_clusters", *scores):
+                arrays[f"scan_{name}"] = np.array([getattr(each, name) for each in value.candidates])
         return Result(
             **frame,
             labels=self.labels_,
             arrays=arrays,
             scores={
                 "n_clusters": self.n_clusters_,
-                "modularity": self.modularity_,
+                **{name: getattr(value.candidates[0], name) for name in scores},
                 "n_nodes": self.n_nodes_,
                 "n_edges": self.n_edges_,
             },
@@ -350,6 +383,11 @@ class ModularityClusterer(Clusterer):
 
     def _full_tree(self) -> MergeTree:
         check_is_fitted(self, "labels_")
+        if self._fitted_with["objective"] != "modularity":
+            raise InputError(
+                f"objective={self._fitted_with['objective']!r} has no merges, which follow the modularity; fit with "
+                "objective='modularity'."
+            )
         if self._tree is None:
             place = self._fitted_with
             arguments = {
@@ -392,8 +430,14 @@ class Communities(CommunitiesOptions, ModularityClusterer):
           The communities are the same on any number of ranks. Compared with "greedy", modularity is larger on nearly
           all graphs, and large graphs take far less time.
         - "auto": "greedy" if `n_clusters` is given, else "parallel".
+    objective : {"modularity", "cpm"}, default="modularity"
+        What communities maximise, see `quality_`: modularity, or the quality of the constant Potts model (CPM; Traag,
+        Van Dooren and Nesterov 2011). CPM has no resolution limit: whether nodes form a community does not depend on
+        the rest of the graph. "cpm" needs a suitable `resolution`, and has no merges (`cut`, `merges_`, `linkage`).
     resolution : float, default=1.0
-        Values above 1 give smaller communities, values below 1 larger communities (Reichardt and Bornholdt 2006).
+        Values above 1 give smaller communities, values below 1 larger communities (Reichardt and Bornholdt 2006). With
+        "cpm", the weight that a pair of nodes in a community must have on average; in a graph without weights, the
+        fraction of pairs that are edges, so that useful values are far below 1.
     resolutions : sequence of float, optional
         Several resolutions for which "parallel" finds communities in one run that reads the graph once; as text
         "1,0.5,2". `labels_` and all other attributes belong to the first of them; `labels_for` returns the labels of
@@ -436,7 +480,11 @@ class Communities(CommunitiesOptions, ModularityClusterer):
     n_clusters_ : int
         Number of communities.
     modularity_ : float
-        Modularity of `labels_`.
+        Modularity of `labels_`; with "cpm", at resolution 1.
+    quality_ : float
+        Value of the objective: `modularity_`, or with "cpm" the sum over communities of
+        ``e - resolution k (k - 1) / 2``, for the weight e of the edges in a community of k nodes. It is half of the
+        quality that leidenalg returns for undirected graphs.
     strategy_ : {"greedy", "parallel"}
         Strategy that ran.
     merges_ : ndarray of shape (n_nodes - 1, 2), int32
@@ -463,6 +511,8 @@ class Communities(CommunitiesOptions, ModularityClusterer):
     ----------
     V. D. Blondel et al., Fast unfolding of communities in large networks, J. Stat. Mech. P10008 (2008).
     V. A. Traag, L. Waltman, N. J. van Eck, From Louvain to Leiden, Scientific Reports 9:5233 (2019).
+    V. A. Traag, P. Van Dooren, Y. Nesterov, Narrow scope for resolution-limit-free community detection, Phys. Rev. E
+    84:016114 (2011).
     M. E. J. Newman, Fast algorithm for detecting community structure in networks, Phys. Rev. E 69:066133 (2004).
 
     Examples
@@ -532,6 +582,12 @@ class Communities(CommunitiesOptions, ModularityClusterer):
 
     def _start(self, parameters: dict[str, Any], graph: Graph) -> dict[str, Any]:
         init, fixed = parameters["init"], parameters["fixed"]
+        for name in ("n_clusters", "strategy") if parameters["objective"] == "cpm" else ():
+            if parameters[name] not in (None, "auto", "parallel"):
+                raise InputError(
+                    f"{name}={parameters[name]!r} needs merges, which follow the modularity and not objective='cpm'; "
+                    "leave one of them out."
+                )
         if parameters["resolutions"] is not None:
             for name in ("n_clusters", "strategy"):
                 if parameters[name] is not None and (name == "n_clusters" or parameters[name] == "greedy"):
@@ -557,6 +613,7 @@ class Communities(CommunitiesOptions, ModularityClusterer):
             if is_dask(given[name]):
                 given[name] = f"a Dask array of shape {given[name].shape}"
         result = super()._publish(outcome, frame, inputs)
+        self.quality_: float = outcome.value.candidates[0].quality
         self.strategy_: str = result.diagnostics["strategy"]
         self.rounds_: list[dict[str, Any]] = result.diagnostics["rounds"]
         return result
@@ -636,6 +693,11 @@ def _graph_of(inputs: Inputs) -> Graph:
     return inputs.dataset
 
 
+def _objective_in(parameters: dict[str, Any]) -> str:
+    """Return the objective; methods without this parameter maximise modularity."""
+    return str(parameters.get("objective", "modularity"))
+
+
 def _warnings(model: ModularityClusterer, value: CommunitiesOutput, resolutions: tuple[float, ...]) -> list[Doubt]:
     doubts = []
     if value.rounding > 1e-6:
@@ -646,13 +708,15 @@ def _warnings(model: ModularityClusterer, value: CommunitiesOutput, resolutions:
         text = "no edge connects two nodes, so there are no communities; give a graph with edges between nodes."
         doubts.append(Doubt(text, DataWarning))
     elif model.n_clusters is None:
-        for resolution, count in zip(resolutions, value.n_clusters, strict=True):
-            if count == model.n_nodes_:
+        objective = "modularity" if model._fitted_with["objective"] == "modularity" else "quality"
+        for resolution, each in zip(resolutions, value.candidates, strict=True):
+            if each.n_clusters == model.n_nodes_:
                 text = (
-                    f"no merge raises the modularity at resolution={resolution:g}, so every node is its own community"
+                    f"no merge raises the {objective} at resolution={resolution:g}, so every node is its own community"
                 )
-                remedy = "lower resolution or give n_clusters" if len(resolutions) == 1 else "leave this resolution out"
-                doubts.append(Doubt(f"{text}community; {remedy}.", DegenerateClustersWarning))
+                remedy = "lower resolution" + (" or give n_clusters" if objective == "modularity" else "")
+                remedy = remedy if len(resolutions) == 1 else "leave this resolution out"
+                doubts.append(Doubt(f"{text}; {remedy}.", DegenerateClustersWarning))
     if model.n_clusters is not None and model.n_clusters < components:
         text = (
             f"n_clusters={model.n_clusters} is below the number of connected components, {components}: the components "

@@ -93,6 +93,9 @@ class CommunitiesOptions(Declaration):
             help="greedy: merge pairs; parallel: move nodes; auto: greedy with n_clusters, else parallel.",
             synonyms={"leiden": "parallel", "louvain": "parallel"},
         ),
+        "objective": Choice(
+            "modularity", "cpm", help="What communities maximise: modularity, or the constant Potts model."
+        ),
         "resolution": RESOLUTION,
         "resolutions": Reals(
             above=0,
@@ -116,6 +119,7 @@ class CommunitiesOptions(Declaration):
         n_clusters: int | None = None,
         *,
         strategy: str = "auto",
+        objective: str = "modularity",
         resolution: float = 1.0,
         resolutions: Any = None,
         init: Any = None,
@@ -132,6 +136,7 @@ class CommunitiesOptions(Declaration):
     ) -> None:
         self.n_clusters = n_clusters
         self.strategy = strategy
+        self.objective = objective
         self.resolution = resolution
         self.resolutions = resolutions
         self.init = init

@@ -13,6 +13,9 @@ correct decisions that were made too early::
 
 Small graphs have several starts, because one start may end in a poor optimum; the best result is kept.
 
+For the constant Potts model, every second start begins with a cycle that matches all nodes. At high resolutions, most
+communities have two or three nodes, and single moves seldom find the heaviest pairs.
+
 If communities are known, local moving begins with them, and there is only this start. Its first sweep checks all nodes,
 because the old graph is not known; later sweeps check only neighbours of moved nodes. Cycles follow only if more than
 5% of the nodes are new or have changed their community, or if no edge connects two communities. So a small update
@@ -73,7 +76,7 @@ EFFORTS = (
 
 
 def communities(
-    context: Context, level: Level, seed: int, known: Start | None = None
+    context: Context, level: Level, seed: int, known: Start | None = None, *, matched: bool = False
 ) -> tuple[Array, list[dict[str, Any]]]:
     """Find communities of large modularity, as the docstring of this module describes.
 
@@ -85,6 +88,9 @@ def communities(
     seed : int
     known : Start, optional
         Communities with which to begin. There is then only one start.
+    matched : bool
+        Whether every second start begins with a matching of the nodes instead of local moving; there are then at least
+        two starts.
 
     Returns
     -------
@@ -96,10 +102,11 @@ def communities(
     effort = next(effort for effort in EFFORTS if level.entries <= effort.entries)
     report: list[dict[str, Any]] = []
     best, reached = None, -np.inf
-    if known is not None:
-        effort = effort._replace(starts=1)
+    if known is not None or matched:
+        effort = effort._replace(starts=1 if known is not None else max(2, effort.starts))
     for start in range(effort.starts):
-        labels, modularity = _one_start(context, level, seed * 1009 + start, start, effort, report, known)
+        by_matching = matched and start % 2 == 1
+        labels, modularity = _one_start(context, level, seed * 1009 + start, start, effort, report, known, by_matching)
         if modularity > reached:
             best, reached = labels, modularity
     assert best is not None
@@ -114,10 +121,15 @@ def _one_start(
     effort: Effort,
     report: list[dict[str, Any]],
     known: Start | None,
+    by_matching: bool,
 ) -> tuple[Array, float]:
-    xp = level.kernels.xp
-    first = xp.arange(level.n, dtype=np.int32) if known is None else start_labels(level, known)
-    labels, count = compact(level, local_moving(level, first, seed))
+    if by_matching:
+        first, _ = _cycle(level, None, seed * 16, NOISE)
+    elif known is not None:
+        first = local_moving(level, start_labels(level, known), seed)
+    else:
+        first = local_moving(level, level.kernels.xp.arange(level.n, dtype=np.int32), seed)
+    labels, count = compact(level, first)
     modularity = modularity_of(level, labels)
 
     def note(cycle: int, levels: int) -> None:
@@ -129,7 +141,8 @@ def _one_start(
     cycles = effort.cycles if known is None or _needs_cycles(level, labels, known) else 0
     for cycle in range(1, cycles + 1):
         salt = seed * 16 + cycle
-        after, levels = _cycle(level, labels, salt, NOISE if cycle > 1 else 0.0)
+        noise = NOISE if cycle > 1 else 0.0
+        after, levels = _cycle(level, labels, salt, noise, members=known is not None)
         risen = modularity_of(level, after) - modularity
         if risen > 0:
             labels, count = compact(level, after)
@@ -152,11 +165,22 @@ def _needs_cycles(level: Level, labels: Array, known: Start) -> bool:
     return not int(level.comm.all_reduce(cross)[0])
 
 
-def _cycle(level: Level, labels: Array, salt: int, noise: float) -> tuple[Array, int]:
-    """Coarsen within the communities and refine back to the nodes; the given labels have no gaps."""
+def _cycle(level: Level, labels: Array | None, salt: int, noise: float, *, members: bool = False) -> tuple[Array, int]:
+    """Coarsen within the communities and refine back to the nodes; the given labels have no gaps.
+
+    Without labels, all nodes may be matched, and each node of the coarsest graph begins as a community. If `members` is
+    true, each community begins with the number of one of its nodes as its label. Then all other nodes can leave it and
+    be alone, because a node can be alone only under its own number.
+    """
     kept, top, within = coarsen(level, labels, salt=salt, noise=noise)
-    assert within is not None
     levels = len(kept)
+    if within is None:
+        within = level.kernels.xp.arange(top.n, dtype=np.int32)
+    elif members:
+        community, first = np.unique(level.kernels.memory.to_host(within), return_index=True)
+        number = np.zeros(int(community.max(initial=0)) + 1, np.int32)
+        number[community] = first
+        within = level.kernels.memory.to_device(number)[within]
     labels = local_moving(top, within, salt)
     while kept:
         finer, ids = kept.pop()

@@ -21,12 +21,14 @@ ROUND_COLUMNS = {
     "cycle": "cycle",
     "levels": "levels of contraction",
     "n_clusters": "communities",
+    "quality": "CPM quality",
     "modularity": "modularity Q",
 }
 RESOLUTION_COLUMNS = {
     "scan_resolution": "resolution",
     "scan_n_clusters": "communities",
-    "scan_modularity": "modularity Q at this resolution",
+    "scan_quality": "CPM quality",
+    "scan_modularity": "modularity Q",
 }
 
 
@@ -43,11 +45,14 @@ class CommunitiesPresentation(Presentation):
         "networks, Physical Review E 70:066111, 2004.",
         "Blondel et al. 2008": "V. D. Blondel, J.-L. Guillaume, R. Lambiotte, E. Lefebvre, Fast unfolding of "
         "communities in large networks, Journal of Statistical Mechanics P10008, 2008.",
+        "Traag et al. 2011": "V. A. Traag, P. Van Dooren, Y. Nesterov, Narrow scope for resolution-limit-free "
+        "community detection, Physical Review E 84:016114, 2011.",
         "Traag et al. 2019": "V. A. Traag, L. Waltman, N. J. van Eck, From Louvain to Leiden: guaranteeing "
         "well-connected communities, Scientific Reports 9:5233, 2019.",
     }
     scores = {
         "n_clusters": Score("communities"),
+        "quality": Score("CPM quality", ".6g"),
         "modularity": Score("modularity Q"),
         "n_nodes": None,  # the report already shows it as the source
         "n_edges": None,
@@ -81,10 +86,14 @@ class CommunitiesPresentation(Presentation):
         how = "greedy merges (Newman 2004; Clauset et al. 2004)"
         if result.diagnostics.get("strategy") == "parallel":
             how = "parallel local moving with refinement (after Blondel et al. 2008 and Traag et al. 2019)"
-        sentences = [
-            f"Communities were found by {how}; their modularity (Newman and Girvan 2004) is "
-            f"{result.scores['modularity']:.4f}."
-        ]
+        found = f"Communities were found by {how}; "
+        if "quality" in result.scores:
+            sentences = [
+                f"{found}their quality in the constant Potts model (Traag et al. 2011) is "
+                f"{result.scores['quality']:.6g} at resolution {result.parameters['resolution']:g}."
+            ]
+        else:
+            sentences = [f"{found}their modularity (Newman and Girvan 2004) is {result.scores['modularity']:.4f}."]
         if result.parameters.get("init") is not None:
             fixed = "" if result.parameters.get("fixed") is None else ", and some nodes were fixed in them"
             sentences.append(f"Local moving began with given initial communities, whose ids were kept{fixed}.")
@@ -114,7 +123,8 @@ class CommunitiesPresentation(Presentation):
 
         assert result.labels is not None
         drawn = {}
-        if "modularity_history" in result.arrays or result.diagnostics.get("rounds"):
+        rounds = result.diagnostics.get("rounds") or ()
+        if "modularity_history" in result.arrays or any("modularity" in each for each in rounds):
             drawn["modularity"] = plots.modularity(result)
         if sample is not None and sample.total:
             names = result.arrays.get("names")
@@ -148,12 +158,15 @@ class CommunitiesPresentation(Presentation):
 
     def summary(self, result: Result) -> list[tuple[str, str]]:
         where = "".join(f" at {place}" for place in self.lead(result))
+        score = f"modularity {result.scores['modularity']:.4f}"
+        if "quality" in result.scores:
+            score = f"CPM quality {result.scores['quality']:.6g}"
         sizes = result.cluster_sizes
         sizes = sizes[sizes > 0]
         spread = f"{sizes.min():,}" if sizes.min() == sizes.max() else f"{sizes.min():,} to {sizes.max():,}"
         return [
             ("clusters", f"{len(sizes):,}, of {spread} nodes"),
-            ("score", f"modularity {result.scores['modularity']:.4f}{where}"),
+            ("score", f"{score}{where}"),
         ]
 
 
@@ -186,8 +199,12 @@ def _resolutions(result: Result) -> list[Table]:
     }
     sizes = [_sizes(column) for column in np.asarray(result.arrays["candidates"]).T]
     columns |= {"smallest": [int(each.min()) for each in sizes], "largest": [int(each.max()) for each in sizes]}
-    rows = [[f"{row[0]:g}", row[1], *(f"{value:.4f}" for value in row[2:-2]), *row[-2:]] for row in
-            zip(*columns.values(), strict=True)]  # fmt: skip
+    formats = {"resolution": "g", "CPM quality": ".6g", "modularity Q": ".4f"}
+    shown = [
+        [format(value, formats[words]) for value in column] if words in formats else column
+        for words, column in columns.items()
+    ]
+    rows = list(zip(*shown, strict=True))
     return [Table("Resolutions", list(columns), rows, chosen=0)]
 
 
@@ -213,4 +230,4 @@ def _rounds(result: Result) -> list[Table]:
 def _round_text(name: str, value: Any) -> Any:
     if value is None:
         return ""
-    return f"{value:.4f}" if name == "modularity" else value
+    return f"{value:{'.4f' if name == 'modularity' else '.6g'}}" if name in ("modularity", "quality") else value

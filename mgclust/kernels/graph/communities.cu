@@ -28,6 +28,7 @@ typedef i64 Sum;
 #define LOWEST (-1.7976931348623157e308)
 #endif
 
+constexpr double MAX_RISE = 2199023255552.0;  // 2^41: no move raises modularity by more than 2
 constexpr int SHORT_ROW = 64, SHORT_SLOTS = 128;
 constexpr int MEDIUM_SLOTS = 2048;  // LONG_ROW entries half fill it
 constexpr int LONG_ROW = 1024;
@@ -251,7 +252,7 @@ __device__ void propose(Group group, const Rows& rows, const Movers& movers, int
     double two_m = (double)movers.gain.two_m;
     double fixed = __dmul_rn(__ddiv_rn(__dmul_rn(rise, 2.0), __dmul_rn(two_m, two_m)), 1099511627776.0);
     tally[0] += 1;
-    tally[1] += (i64)rint(fixed);
+    tally[1] += (i64)fmin(rint(fixed), MAX_RISE);
 }
 
 #define MOVERS                                                                                              \

@@ -33,6 +33,7 @@ from mgclust.kernels.toolkit.cpu_compiler import called, compiled, inlined, sign
 __all__ = ["activate_neighbors", "apply_moves", "cross_weight", "propose_moves", "sweep_alone"]
 
 Array = Any
+MAX_RISE = 2.0**41  # no move raises modularity by more than 2; rises of other objectives are cut off there
 
 
 def propose_moves(
@@ -180,7 +181,8 @@ def _propose(
         if to >= 0:
             out[v] = to
             moves += 1
-            gained += np.int64(np.rint(np.float64(best - stay) * 2.0 / square * 1099511627776.0))
+            rise = np.rint(np.float64(best - stay) * 2.0 / square * 1099511627776.0)
+            gained += np.int64(min(rise, MAX_RISE))
     return moves, gained
 
 

@@ -116,7 +116,14 @@ def test_levels_that_stay_apart_have_the_same_bits(ranks):
     from mgclust.engine.spmd import RunSpec, run
 
     edges, n = network()
-    arguments = {"strategy": "parallel", "resolutions": (1.0,), "n_clusters": None, "hierarchy": True, "seed": 0}
+    arguments = {
+        "strategy": "parallel",
+        "objective": "modularity",
+        "resolutions": (1.0,),
+        "n_clusters": None,
+        "hierarchy": True,
+        "seed": 0,
+    }
     found = []
     for size in (1, 3):
         with ranks(size) as cluster:
