@@ -27,6 +27,7 @@ import numpy as np
 from mgclust.algorithms.parcellation.evaluation import evaluate, homogeneity
 from mgclust.algorithms.parcellation.exemplar_levels import ExemplarLevels, needed_by_levels
 from mgclust.algorithms.parcellation.merge_cuts import labels_after
+from mgclust.algorithms.parcellation.unit_rows import unit_rows
 from mgclust.algorithms.parcellation.voxel_communities import VoxelCommunities
 from mgclust.engine.memory import Estimate
 from mgclust.engine.spmd import Context
@@ -34,8 +35,6 @@ from mgclust.kernels.parcels.borders import PASSES, move_borders
 from mgclust.kernels.parcels.ward import ward_merges
 
 __all__ = ["ParcellationOutput", "estimate", "parcellate"]
-
-PIECE = 1 << 22  # number of values that are standardised at a time
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ def parcellate(
     if series is not None:
         graph = starts, columns
         candidates, passes, unconverged = _candidates(
-            context, _standardised(series), numbers, algorithm, compactness, *graph, seed
+            context, unit_rows(series), numbers, algorithm, compactness, *graph, seed
         )
         found = None
         if evaluated:
@@ -77,14 +76,14 @@ def parcellate(
             half = series.shape[1] // 2
             halves = series[:, :half], series[:, half:]
             of_halves = [
-                _candidates(context, _standardised(part), numbers, algorithm, compactness, *graph, seed)[0]
+                _candidates(context, unit_rows(part), numbers, algorithm, compactness, *graph, seed)[0]
                 for part in halves
             ]
             with context.stage("evaluate"):
                 whole, first, second = (np.stack(each, axis=1) for each in (candidates, *of_halves))
-                found = evaluate(whole, first, second, *halves, *graph, coordinates, seed=seed)
+                found = evaluate(whole, first, second, series, *halves, *graph, coordinates, seed=seed)
         labels = np.stack(candidates, axis=1)
-        rows = _standardised(series)
+        rows = unit_rows(series)
         described = [_describe(rows, each) for each in candidates]
         output = ParcellationOutput(
             numbers, [rows for rows, _ in described], [mean for _, mean in described], passes, unconverged, found
@@ -146,20 +145,6 @@ def _candidates(
 
                 candidates[at], passes[at] = move_borders(rows, starts, columns, labels, progress, compactness)
     return candidates, passes, unconverged
-
-
-def _standardised(series: np.ndarray) -> np.ndarray:
-    """Return rows of mean 0 and length 1, in float32; constant rows become 0."""
-    out = np.empty(series.shape, np.float32)
-    step = max(1, PIECE // series.shape[1])
-    for start in range(0, len(series), step):
-        rows = series[start : start + step].astype(np.float64)
-        size = np.abs(rows).max(axis=1, keepdims=True, initial=0)
-        rows -= rows.mean(axis=1, keepdims=True)
-        length = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
-        constant = length <= 1e-6 * size * series.shape[1] ** 0.5
-        out[start : start + step] = np.divide(rows, length, out=np.zeros_like(rows), where=~constant)
-    return out
 
 
 def _describe(rows: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, float]:

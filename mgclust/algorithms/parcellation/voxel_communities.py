@@ -14,13 +14,12 @@ import numpy as np
 
 from mgclust.algorithms.communities.levels import MAX_RESOLUTION, WIDE_BITS, Level
 from mgclust.algorithms.communities.parallel import communities
-from mgclust.algorithms.parcellation.merge_cuts import labels_after, numbered
+from mgclust.algorithms.parcellation.parcel_graph import ParcelGraph
 from mgclust.engine.partition import Partition
 from mgclust.engine.spmd import Context
 from mgclust.engine.transport.comm import SoloComm
 from mgclust.kernels.graph.adjacency import Adjacency, Gain
 from mgclust.kernels.parcels.borders import edge_products
-from mgclust.kernels.parcels.ward import ward_merges
 
 __all__ = ["VoxelCommunities"]
 
@@ -45,7 +44,8 @@ class VoxelCommunities:
     """
 
     def __init__(self, context: Context, rows: np.ndarray, starts: np.ndarray, columns: np.ndarray, seed: int) -> None:
-        self._context, self._rows, self._starts, self._columns, self._seed = context, rows, starts, columns, seed
+        self._context, self._seed = context, seed
+        self._graph = ParcelGraph.of_rows(rows, starts, columns)
         self._level = _level(context, rows, starts, columns)
         self._found: dict[float, np.ndarray] = {}
 
@@ -68,9 +68,8 @@ class VoxelCommunities:
                 if low and high < MAX_RESOLUTION
                 else resolution * (4 if high == MAX_RESOLUTION else 0.25)
             )
-        if best is None:
-            best = np.arange(len(self._rows), dtype=np.int32)
-        return joined(self._rows, self._starts, self._columns, best, k)
+        graph = self._graph if best is None else self._graph.contracted(best)
+        return graph.merged(k)
 
     def _at(self, resolution: float) -> np.ndarray:
         if resolution not in self._found:
@@ -78,21 +77,6 @@ class VoxelCommunities:
             labels, _ = communities(self._context, level, self._seed)
             self._found[resolution] = self._level.kernels.memory.to_host(labels)
         return self._found[resolution]
-
-
-def joined(rows: np.ndarray, starts: np.ndarray, columns: np.ndarray, labels: np.ndarray, k: int) -> np.ndarray:
-    """Merge neighbouring parcels by Ward's criterion until k are left, or until no two parcels are neighbours."""
-    count = int(labels.max()) + 1
-    if count <= k:
-        return labels
-    own = np.repeat(np.arange(len(rows)), np.diff(starts))
-    pairs = np.unique(np.stack([labels[own], labels[columns]])[:, labels[own] != labels[columns]], axis=1)
-    sums = np.zeros((count, rows.shape[1]))
-    np.add.at(sums, labels, rows)
-    begin = np.searchsorted(pairs[0], np.arange(count + 1))
-    size = np.bincount(labels, minlength=count)
-    merges, _ = ward_merges(sums, begin, pairs[1].astype(np.int32), lambda done: None, size)
-    return numbered(labels_after(merges, count, max(k, count - len(merges)))[labels])
 
 
 def _level(context: Context, rows: np.ndarray, starts: np.ndarray, columns: np.ndarray) -> Level:
