@@ -123,6 +123,8 @@ METHODS: dict[str, tuple[Any, dict[str, Any]]] = {
     "ward": (ours, {"algorithm": "ward", "refine": False}),
     "communities, refined": (ours, {"algorithm": "communities", "refine": True}),
     "communities": (ours, {"algorithm": "communities", "refine": False}),
+    "affinity propagation, refined": (ours, {"algorithm": "affinity-propagation", "refine": True}),
+    "affinity propagation": (ours, {"algorithm": "affinity-propagation", "refine": False}),
     "nilearn Ward": (nilearn_parcels, {"method": "ward"}),
     "nilearn ReNA": (nilearn_parcels, {"method": "rena"}),
     "scikit-learn Ward": (scikit_learn_ward, {"own_graph": True}),

@@ -40,31 +40,32 @@ from mgclust.algorithms.communities.matching import coarsen
 from mgclust.engine.spmd import Context
 from mgclust.kernels.masks import all_true
 
-__all__ = ["communities", "connected_parts"]
+__all__ = ["Effort", "communities", "connected_parts"]
 
 Array = Any
 NOISE = 0.5
 
 
 class Effort(NamedTuple):
-    """Limits of the search in graphs of up to `entries` entries (twice the edges)."""
+    """Limits of the search."""
 
-    entries: float
     starts: int
     cycles: int
     least_rise: float  # smallest rise of modularity in a cycle after which another cycle follows
 
 
-EFFORTS = (
-    Effort(1 << 12, 16, 8, 1e-5),
-    Effort(1 << 15, 8, 8, 1e-5),
-    Effort(1 << 18, 6, 8, 1e-5),
-    Effort(1 << 20, 1, 8, 1e-5),
-    Effort(math.inf, 1, 5, 1e-4),
+EFFORTS = (  # in graphs of up to so many entries (twice the edges)
+    (1 << 12, Effort(16, 8, 1e-5)),
+    (1 << 15, Effort(8, 8, 1e-5)),
+    (1 << 18, Effort(6, 8, 1e-5)),
+    (1 << 20, Effort(1, 8, 1e-5)),
+    (math.inf, Effort(1, 5, 1e-4)),
 )
 
 
-def communities(context: Context, level: Level, seed: int) -> tuple[Array, list[dict[str, Any]]]:
+def communities(
+    context: Context, level: Level, seed: int, effort: Effort | None = None
+) -> tuple[Array, list[dict[str, Any]]]:
     """Find communities of large modularity, as the docstring of this module describes.
 
     Parameters
@@ -73,6 +74,8 @@ def communities(context: Context, level: Level, seed: int) -> tuple[Array, list[
         Receives the progress.
     level : Level
     seed : int
+    effort : Effort, optional
+        Limits of the search; by default, smaller graphs have more starts.
 
     Returns
     -------
@@ -81,7 +84,7 @@ def communities(context: Context, level: Level, seed: int) -> tuple[Array, list[
     report : list of dict
         State after each cycle: ``start``, ``cycle`` (0: before the first), ``n_clusters``, ``levels``, ``modularity``.
     """
-    effort = next(effort for effort in EFFORTS if level.entries <= effort.entries)
+    effort = effort or next(effort for entries, effort in EFFORTS if level.entries <= entries)
     report: list[dict[str, Any]] = []
     best, reached = None, -np.inf
     for start in range(effort.starts):
