@@ -19,8 +19,10 @@ COLUMNS = {
     "held_out": "homogeneity, held out",
     "dcbc": "DCBC, held out",
     "split_half_ari": "ARI of the halves",
+    "silhouette": "silhouette",
     "coordinates_held_out": "homogeneity, held out: coordinates alone",
     "coordinates_split_half_ari": "ARI of the halves: coordinates alone",
+    "coordinates_silhouette": "silhouette: coordinates alone",
 }
 ALGORITHMS = {
     "ward": "Ward's criterion with connectivity (Ward 1963)",
