@@ -215,7 +215,7 @@ class Method(Declaration, BaseEstimator):
             digest = dataset.fingerprint()
         result = self._publish(outcome, self._frame(outcome, dataset, parameters, digest), inputs)
         void = ignored_parameters(self.ignored_when, parameters, self.defaults())
-        said = [Doubt(text, DataWarning) for text in dataset.warnings] + [
+        said = [Doubt(text, DataWarning) for text in self._warnings_of(dataset)] + [
             Doubt(text, ParameterWarning) for text in void
         ]
         self.result_ = replace(result, warnings=[*said, *result.warnings, *_all_alone(result, parameters, dataset)])
@@ -252,6 +252,10 @@ class Method(Declaration, BaseEstimator):
         n = dataset.shape[0]
         if n < 2:
             raise InputError(f"n_samples={n} should be >= 2, because the method compares rows; give more rows.")
+
+    def _warnings_of(self, dataset: Dataset) -> list[str]:
+        """Return the warnings about the data that concern this method: by default, all of them."""
+        return list(dataset.warnings)
 
     def _rows_of_run(self, dataset: Dataset) -> Dataset:
         """Return the rows that the ranks read: by default, the rows of the data set."""

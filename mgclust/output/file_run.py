@@ -23,6 +23,7 @@ from mgclust.results.result import Result
 
 __all__ = ["compared", "fit", "open_sources", "placed", "save"]
 
+INDIVIDUAL = "individual"  # subfolder of a result directory with one folder of label files per subject of a group
 CANDIDATES = "candidates"  # subfolder of a result directory with one result directory per candidate
 AGREEMENT = ("ari", "nmi", "fowlkes_mallows", "purity", "error_rate")  # scores of the agreement with true labels
 
@@ -106,7 +107,7 @@ def save(
     command: list[str],
     progress: Progress,
 ) -> None:
-    """Write the result directory with its report, its pictures and the candidates that the result holds."""
+    """Write the result directory with its report, its pictures, and the candidates and subjects that it holds."""
     progress({"stage": "write"})
 
     def add_labels(directory: Path, found: Result) -> None:
@@ -125,6 +126,17 @@ def save(
         for k, candidate in candidate_results(result).items():
             (directory / CANDIDATES).mkdir(exist_ok=True)
             candidate.save(directory / CANDIDATES / str(k), add=partial(add_labels, found=candidate))
+        for at, subject in enumerate(result.diagnostics["subjects"] if "individual_labels" in result.arrays else ()):
+            folder = directory / INDIVIDUAL / subject
+            folder.mkdir(parents=True)
+            write_labels(
+                dataset,
+                result.arrays["individual_labels"][:, at],
+                folder,
+                method=result.method,
+                parameters=result.parameters,
+                subject=subject,
+            )
         if not report:
             return
         from mgclust.output.report import (  # imported here, because matplotlib takes a second to load

@@ -45,6 +45,7 @@ def write_labels(
     method: str = "labels",
     centers: Any = None,
     parameters: dict[str, Any] | None = None,
+    subject: str | None = None,
 ) -> list[Path]:
     """Write clusters in the format of the input, in addition to ``labels.csv``.
 
@@ -71,6 +72,10 @@ def write_labels(
         Index of the row that represents each cluster.
     parameters : dict, optional
         Parameters of the method, for the JSON file.
+    subject : str, optional
+        If the labels are of one subject of a group: the name of the subject, by
+        `mgclust.data.readers.volumes.VolumeDataset.runs_of_subjects`. The files are named after the runs of this
+        subject.
 
     Returns
     -------
@@ -99,7 +104,7 @@ def write_labels(
     <BLANKLINE>
     """
     if isinstance(dataset, VolumeDataset):
-        return _write_segmentation(dataset, labels, Path(directory), method, centers, parameters or {})
+        return _write_segmentation(dataset, labels, Path(directory), method, centers, parameters or {}, subject)
     if isinstance(dataset, Graph) and dataset.names is not None:
         return [_write_names(dataset.names, np.asarray(labels), Path(directory))]
     return []
@@ -117,7 +122,13 @@ def _write_names(names: np.ndarray, labels: np.ndarray, directory: Path) -> Path
 
 
 def _write_segmentation(
-    dataset: VolumeDataset, labels: Any, directory: Path, method: str, centers: Any, parameters: dict[str, Any]
+    dataset: VolumeDataset,
+    labels: Any,
+    directory: Path,
+    method: str,
+    centers: Any,
+    parameters: dict[str, Any],
+    subject: str | None,
 ) -> list[Path]:
     from mgclust import plots
 
@@ -129,7 +140,10 @@ def _write_segmentation(
         centers = np.asarray(centers)
         if len(centers) != n_clusters:
             raise InputError(f"centers has {len(centers)} rows, it should have one for each of {n_clusters} clusters.")
-    stem = output_stem([run.location.path for run in dataset.runs], method)
+    runs = list(range(len(dataset.runs))) if subject is None else dataset.runs_of_subjects()[subject]
+    stem = output_stem([dataset.runs[at].location.path for at in runs], method)
+    if subject is not None and subject.startswith("sub-") and subject not in stem.split("_"):
+        stem = f"{subject}_{stem}"  # a folder states the subject, and the name of the file does not
     keys = dataset.to_grid(labels + 1).astype(np.int32)
     surfaces: list[Path] = []
     volume = directory / f"{stem}{'.nii.gz' if dataset.kind == 'nifti' else '.dlabel.nii'}"
@@ -153,7 +167,9 @@ def _write_segmentation(
         **places,
     }
     _write_table(table, columns)
-    facts = _facts(dataset, labels, method, parameters, n_clusters)
+    facts = _facts(dataset, labels, method, parameters, n_clusters, runs)
+    if subject is not None:
+        facts |= {"Subject": subject, "GroupSources": dataset.describe()["files"]}
     sidecar.write_text(json.dumps(facts, indent=2, default=str) + "\n", encoding="utf-8")
     return [volume, table, sidecar, *surfaces]
 
@@ -304,13 +320,18 @@ def _write_table(path: Path, columns: dict[str, Any]) -> None:
 
 
 def _facts(
-    dataset: VolumeDataset, labels: np.ndarray, method: str, parameters: dict[str, Any], n_clusters: int
+    dataset: VolumeDataset,
+    labels: np.ndarray,
+    method: str,
+    parameters: dict[str, Any],
+    n_clusters: int,
+    runs: list[int],
 ) -> dict[str, Any]:
     source = dataset.describe()
     parts = "voxels" if dataset.kind == "nifti" else "grayordinates"
     return {
         "Description": f"{n_clusters} clusters of {len(labels)} {parts} by their time series; 0 is background",
-        "Sources": source["files"],
+        "Sources": [source["files"][at] for at in runs],
         "Mask": source["mask"],
         "GeneratedBy": [{"Name": "mgclust", "Version": __version__}],
         "Method": method,
@@ -318,7 +339,7 @@ def _facts(
         "Standardize": source["standardize"],
         "Detrend": source["detrend"],
         "Preparation": source["preparation"],
-        "TimePoints": source["time_points"],
+        "TimePoints": [source["time_points"][at] for at in runs],
         "ConstantDropped": source["constant_voxels_dropped"],
         "WithoutCluster": int((labels < 0).sum()),
     }

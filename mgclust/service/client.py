@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.base.errors import InputError
+from mgclust.data.subjects import subject_of
 from mgclust.service.connection import CHUNK_BYTES, ServiceConnection
 from mgclust.service.remote_job import RemoteJob
 
@@ -135,6 +136,9 @@ class Service(ServiceConnection):
     def upload(self, path: str | os.PathLike[str]) -> str:
         """Upload a file.
 
+        If only a folder of a BOLD file states its subject, the upload's name begins with the subject:
+        ``sub-01/bold.nii.gz`` becomes ``sub-01_bold.nii.gz``.
+
         Parameters
         ----------
         path : path-like
@@ -161,7 +165,11 @@ class Service(ServiceConnection):
                 while part := file.read(CHUNK_BYTES):
                     yield part
 
-        answer = self.call("PUT", f"/uploads/{_safe_name(path.name)}", parts=parts)
+        name = path.name
+        if name.lower().endswith((".nii", ".nii.gz")) and subject_of(name) is None:
+            subject = subject_of(os.path.abspath(path))
+            name = name if subject is None else f"{subject}_{name}"
+        answer = self.call("PUT", f"/uploads/{_safe_name(name)}", parts=parts)
         return str(answer["id"])
 
     def uploads(self, limit: int = 50) -> list[dict[str, Any]]:

@@ -30,6 +30,7 @@ from mgclust.algorithms.density_peaks.result_warnings import CHOSEN_BY, RowCount
 from mgclust.algorithms.density_peaks.topography.significance import Peaks
 from mgclust.algorithms.fuzzy_c_means.result_warnings import problems_of
 from mgclust.algorithms.parcellation.estimator import Parcellation
+from mgclust.algorithms.parcellation.estimator import _individual_doubts as individual_doubts
 from mgclust.algorithms.silhouette.estimator import Silhouette, distances_left_out
 from mgclust.base.errors import MAX_SENTENCE, AmbiguousCountWarning, ClusteringWarning, Doubt, WeakStructureWarning
 from mgclust.data.sparse import SparseRows
@@ -209,10 +210,13 @@ def of_communities(rng):
 
 def parcels(rng):
     numbers = [number(rng, 5) for _ in range(2)]
-    model = SimpleNamespace(n_clusters_=max(numbers), _numbers=sorted(numbers))
+    names = [f"sub-{number(rng)}" for _ in range(int(rng.integers(1, 30)))]
+    subjects = names if rng.random() < 0.5 else None
+    model = SimpleNamespace(n_clusters_=max(numbers), _numbers=sorted(numbers), subjects_=subjects)
     table = {f"scan_{name}dcbc": rng.normal(size=2) for name in ("", "random_", "coordinates_")}
     table["scan_n_clusters"] = np.array(sorted(numbers))
     yield from Parcellation._doubts(model, table, dict.fromkeys(numbers, PASSES))
+    yield from individual_doubts([PASSES] * len(names), names)
 
 
 def silhouettes(rng):

@@ -11,16 +11,17 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.base import Clusterer, Inputs, UnconvergedWarning, WarmUp
-from mgclust.algorithms.parcellation.evaluation import chosen
 from mgclust.algorithms.parcellation.options import CONNECTIVITIES, ParcellationOptions
 from mgclust.algorithms.parcellation.presentation import ParcellationPresentation
 from mgclust.algorithms.parcellation.ranks import ParcellationOutput, estimate, parcellate
+from mgclust.algorithms.parcellation.subject_series import SubjectColumns, columns_of_subjects
 from mgclust.base.errors import AmbiguousCountWarning, Doubt, InputError, WeakStructureWarning
 from mgclust.data import Dataset
 from mgclust.data.neighbors import RowNeighbors, checked_neighbors, coordinates_of, neighbors_of
 from mgclust.data.readers.volumes import VolumeDataset
 from mgclust.engine.spmd import Outcome, RunSpec, Work
 from mgclust.kernels.parcels.borders import PASSES
+from mgclust.outside.quoting import shortened
 from mgclust.params import Integer
 from mgclust.results.result import Result
 
@@ -66,6 +67,15 @@ class Parcellation(ParcellationOptions, Clusterer):
         (26). It has no effect if `fit` is given the neighbours.
     evaluate : bool, default=False
         Also compare the parcels of both halves of the series if a single number of parcels is requested.
+    group : bool, default=False
+        Whether the rows are BOLD series of several subjects. The similarity of two voxels is then the mean over the
+        subjects of the correlations of their series, and the halves are halves of the subjects: the first half of them,
+        sorted by name, and the others. With `refine`, each subject also gets individual parcels: they begin as the
+        group's parcels, and their borders move by the subject's own series, so that parcel p of a subject corresponds
+        to parcel p of the group.
+
+        The subject is the BIDS entity ``sub-`` in the name of a file, or else in the name of a folder. If no file
+        states a subject, each file is a subject. Without `group`, files of several subjects are rejected.
     device : {"auto", "cpu", "cuda"}, default="auto"
         See `DensityPeaks`. Only communities and affinity propagation use a GPU.
     client, n_workers, workers, resources, retries, verbose
@@ -89,6 +99,13 @@ class Parcellation(ParcellationOptions, Clusterer):
     evaluation_ : dict of str to ndarray, or None
         Scores of each number of parcels, if they were evaluated: see
         `mgclust.algorithms.parcellation.evaluation.evaluate`, without the prefix ``scan_``.
+    subjects_ : list of str, or None
+        Names of the subjects of a group, sorted.
+    individual_labels_ : ndarray of shape (n_samples, n_subjects), int32, or None
+        Parcels of each subject of a group, for the chosen number of parcels; None without `group` or `refine`.
+    individual_scores_ : dict of str to ndarray of shape (n_subjects,), or None
+        Scores of the subjects' parcels: see
+        `mgclust.algorithms.parcellation.individual_parcels.IndividualParcels`, without the prefix ``subject_``.
     timings_, result_, n_features_in_
         See `DensityPeaks`.
 
@@ -146,7 +163,8 @@ class Parcellation(ParcellationOptions, Clusterer):
         Raises
         ------
         InputError
-            The neighbours of the rows are unknown, or a number of parcels is not possible with their graph.
+            The neighbours of the rows are unknown, a number of parcels is not possible with their graph, or the number
+            of subjects does not suit `group`.
         """
         self._places = neighbors, surfaces
         try:
@@ -180,8 +198,9 @@ class Parcellation(ParcellationOptions, Clusterer):
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         dataset, numbers = inputs.dataset, parameters["n_parcels"]
+        subjects = columns_of_subjects(dataset, parameters["group"])
         graph = self._graph(dataset, parameters["connectivity"])
-        n, t = dataset.shape
+        n = dataset.shape[0]
         pieces, piece = _pieces(graph)
         if numbers[-1] > n:
             raise InputError(f"n_parcels={numbers[-1]} should be <= {n}, the number of rows; request fewer parcels.")
@@ -192,11 +211,8 @@ class Parcellation(ParcellationOptions, Clusterer):
                 "pieces."
             )
         evaluated = parameters["evaluate"] or len(numbers) > 1
-        if evaluated and t < 2 * LEAST_HALF:
-            raise InputError(
-                f"{t} points in time should be >= {2 * LEAST_HALF} to compare halves of the series; give one number of "
-                "parcels without evaluate, or longer series."
-            )
+        if evaluated:
+            _check_lengths(dataset.shape[1], subjects)
         arguments = {
             "numbers": numbers,
             "algorithm": parameters["algorithm"],
@@ -205,9 +221,16 @@ class Parcellation(ParcellationOptions, Clusterer):
             "starts": graph.starts,
             "columns": graph.columns,
             "coordinates": self._coordinates(dataset) if evaluated else None,
+            "subjects": subjects,
             "seed": parameters["random_state"],
         }
-        need = partial(estimate, entries=len(graph.columns), algorithm=parameters["algorithm"], evaluated=evaluated)
+        need = partial(
+            estimate,
+            entries=len(graph.columns),
+            algorithm=parameters["algorithm"],
+            evaluated=evaluated,
+            n_subjects=len(subjects or ()),
+        )
         return RunSpec(parcellate, arguments, need, "float32", work=Work(n, "rows", ONE_RANK))
 
     def _graph(self, dataset: Dataset, connectivity: int) -> RowNeighbors:
@@ -223,6 +246,11 @@ class Parcellation(ParcellationOptions, Clusterer):
             )
         return neighbors_of(dataset, connectivity, surfaces)
 
+    def _warnings_of(self, dataset: Dataset) -> list[str]:
+        """See `Method`; a parcellation never joins the subjects as one series."""
+        joined = dataset.joined_subjects if isinstance(dataset, VolumeDataset) else []
+        return [text for text in dataset.warnings if text not in joined]
+
     def _coordinates(self, dataset: Dataset) -> np.ndarray:
         """Return the coordinates of each row in mm; rows without coordinates are placed in a line."""
         if isinstance(dataset, VolumeDataset):
@@ -233,8 +261,8 @@ class Parcellation(ParcellationOptions, Clusterer):
         value: ParcellationOutput = outcome.value
         table = value.evaluation
         self._numbers, self._candidates = value.numbers, outcome.arrays["candidates"]
-        self.n_clusters_ = chosen(table) if table is not None and len(value.numbers) > 1 else value.numbers[-1]
-        at = value.numbers.index(self.n_clusters_)
+        at = value.chosen
+        self.n_clusters_ = value.numbers[at]
         self.labels_ = self._candidates[:, at].copy()
         self.cluster_centers_indices_, self.homogeneity_ = value.centers[at], value.homogeneity[at]
         self.evaluation_ = None if table is None else {name[5:]: column for name, column in table.items()}
@@ -242,7 +270,16 @@ class Parcellation(ParcellationOptions, Clusterer):
         if len(value.numbers) > 1:
             arrays |= {"candidates": self._candidates, "candidate_centers": np.concatenate(value.centers)}
         arrays |= table or {}
+        diagnostics = {"passes": value.passes[at], "unconverged_levels": value.unconverged}
+        self.subjects_ = self.individual_labels_ = self.individual_scores_ = None
+        if self.group and isinstance(inputs.dataset, VolumeDataset):
+            self.subjects_ = diagnostics["subjects"] = list(inputs.dataset.runs_of_subjects())
         warnings = self._doubts(table, dict(zip(value.numbers, value.passes, strict=True)))
+        if value.individual is not None:
+            self.individual_labels_ = outcome.arrays["individual_labels"]
+            self.individual_scores_ = {name[8:]: scores for name, scores in value.individual.scores.items()}
+            arrays |= {"individual_labels": self.individual_labels_, **value.individual.scores}
+            warnings += _individual_doubts(value.individual.passes, self.subjects_)
         scores = {"n_clusters": self.n_clusters_, "homogeneity": self.homogeneity_}
         if self.evaluation_ is not None:
             scores |= {name: float(self.evaluation_[name][at]) for name in ("held_out", "dcbc", "split_half_ari")}
@@ -250,7 +287,7 @@ class Parcellation(ParcellationOptions, Clusterer):
             labels=self.labels_,
             arrays=arrays,
             scores=scores,
-            diagnostics={"passes": value.passes[at], "unconverged_levels": value.unconverged},
+            diagnostics=diagnostics,
             warnings=warnings,
             **frame,
         )
@@ -271,7 +308,8 @@ class Parcellation(ParcellationOptions, Clusterer):
         if not found > null:
             text = (
                 f"the DCBC of {self.n_clusters_} parcels on the other half, {found:.3f}, is not above parcels that "
-                f"ignore the series ({null:.3f}): the halves of the series share no parcels."
+                f"ignore the series ({null:.3f}): the halves of the {'subjects' if self.subjects_ else 'series'} share "
+                "no parcels."
             )
             return [*doubts, Doubt(text, WeakStructureWarning)]
         if len(self._numbers) > 1 and self.n_clusters_ == self._numbers[-1]:
@@ -281,6 +319,33 @@ class Parcellation(ParcellationOptions, Clusterer):
             )
             return [*doubts, Doubt(text, AmbiguousCountWarning)]
         return doubts
+
+
+def _individual_doubts(passes: list[int], subjects: list[str]) -> list[Doubt]:
+    """Return doubts about the moves of the subjects' parcels; `passes` has the passes of each subject."""
+    names = [name for name, done in zip(subjects, passes, strict=True) if done == PASSES]
+    if not names:
+        return []
+    text = (
+        f"the borders of {len(names)} subject(s) ({shortened(', '.join(names), 60)}) still moved after {PASSES} "
+        "passes; raise compactness."
+    )
+    return [Doubt(text, UnconvergedWarning)]
+
+
+def _check_lengths(t: int, subjects: SubjectColumns | None) -> None:
+    """Reject series that are too short to be compared in halves."""
+    if subjects is None:
+        shortest, whose = t, ""
+    else:
+        lengths = {name: sum(stop - start for start, stop in runs) for name, runs in subjects.items()}
+        name = min(lengths, key=lengths.__getitem__)
+        shortest, whose = lengths[name], f" of {name}"
+    if shortest < 2 * LEAST_HALF:
+        raise InputError(
+            f"{shortest} points in time{whose} should be >= {2 * LEAST_HALF} to compare halves of the series; give one "
+            "number of parcels without evaluate, or longer series."
+        )
 
 
 def _pieces(graph: RowNeighbors) -> tuple[int, np.ndarray]:

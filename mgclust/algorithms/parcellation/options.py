@@ -35,6 +35,9 @@ class ParcellationOptions(Declaration):
             at_least=6, at_most=26, help="Neighbours of a voxel: 6 (faces), 18 (faces, edges) or 26 (corners too)."
         ),
         "evaluate": Boolean(help="Compare the numbers of parcels between halves of the series; always with several."),
+        "group": Boolean(
+            help="Find parcels of several subjects, by their mean similarity, and parcels of each subject."
+        ),
     }
 
     ignored_when = (Ignored("compactness", {"refine": False}),)
@@ -48,6 +51,7 @@ class ParcellationOptions(Declaration):
         compactness: float = 0.01,
         connectivity: int = 26,
         evaluate: bool = False,
+        group: bool = False,
         device: str = "auto",
         client: Any = "auto",
         n_workers: int | None = None,
@@ -64,6 +68,7 @@ class ParcellationOptions(Declaration):
         self.compactness = compactness
         self.connectivity = connectivity
         self.evaluate = evaluate
+        self.group = group
         self.device = device
         self.client = client
         self.n_workers = n_workers

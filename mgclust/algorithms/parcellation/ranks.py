@@ -7,14 +7,16 @@ Stages::
                  propagation
     refine       moves across the borders           (`mgclust.kernels.parcels.borders`)
     evaluate     merge and refine for both halves of the series, and compare their parcels
+    individual   moves across the borders by the series of each subject of a group (`individual_parcels`)
 
 Every stage after the first runs on the host of rank 0; only communities and affinity propagation use the GPU of rank 0.
 Before the merges, each series is centred and scaled to length 1. So a product of two series is their correlation r, and
-|z_i - z_j|^2 = 2 (1 - r).
+|z_i - z_j|^2 = 2 (1 - r). For a group, r is the mean of the subjects' correlations (`subject_series`), and the halves
+are halves of the subjects instead of halves in time.
 
 The cost is stated for n series of T numbers with c neighbours each. The merges need about 2 c n T operations for all
 numbers of parcels together. A pass of moves needs at most c n T, and there are 10 to 40 passes. Rank 0 needs 20 n T
-bytes of memory, and 40 c n bytes in addition.
+bytes of memory (16 n T for a group), and 40 c n bytes in addition.
 """
 
 from __future__ import annotations
@@ -24,9 +26,11 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.parcellation.evaluation import evaluate, homogeneity
+from mgclust.algorithms.parcellation.evaluation import chosen, evaluate, homogeneity
 from mgclust.algorithms.parcellation.exemplar_levels import ExemplarLevels, needed_by_levels
+from mgclust.algorithms.parcellation.individual_parcels import IndividualParcels, individual_parcels
 from mgclust.algorithms.parcellation.merge_cuts import labels_after
+from mgclust.algorithms.parcellation.subject_series import SubjectColumns, join_subjects
 from mgclust.algorithms.parcellation.unit_rows import unit_rows
 from mgclust.algorithms.parcellation.voxel_communities import VoxelCommunities
 from mgclust.engine.memory import Estimate
@@ -42,11 +46,13 @@ class ParcellationOutput:
     """Results of rank 0. The labels for each number of parcels are the delivered array ``candidates``."""
 
     numbers: tuple[int, ...]  # numbers of parcels, ascending
+    chosen: int  # position of the chosen number
     centers: list[np.ndarray]  # for each number, and for each parcel: the row that is most similar to the parcel's mean
     homogeneity: list[float]
     passes: list[int]  # for each number, passes of moves; `PASSES` if the moves had not ended
     unconverged: list[int]  # for each level of affinity propagation that had not converged, its number of nodes
     evaluation: dict[str, np.ndarray] | None  # see `evaluate`
+    individual: IndividualParcels | None  # parcels of each subject of a group, for the chosen number of parcels
 
 
 def parcellate(
@@ -59,21 +65,27 @@ def parcellate(
     starts: np.ndarray,
     columns: np.ndarray,
     coordinates: np.ndarray | None,
+    subjects: SubjectColumns | None,
     seed: int,
 ) -> ParcellationOutput | None:
-    """Run on every rank: find parcels. Rank 0 returns the results, and each rank delivers the labels of its rows."""
+    """Run on every rank: find parcels. Rank 0 returns the results, and each rank delivers the labels of its rows.
+
+    If the rows are of one subject, `subjects` is None.
+    """
     with context.stage("collect"):
         series = _on_rank_0(context)
     output, labels = None, None
     if series is not None:
         graph = starts, columns
-        candidates, passes, unconverged = _candidates(
-            context, unit_rows(series), numbers, algorithm, compactness, *graph, seed
-        )
-        found = None
+        if subjects is None:
+            rows, half = unit_rows(series), series.shape[1] // 2
+        else:
+            ends = join_subjects(series, subjects)
+            rows, half = series, int(ends[len(subjects) // 2])
+        candidates, passes, unconverged = _candidates(context, rows, numbers, algorithm, compactness, *graph, seed)
+        found, best, individual = None, len(numbers) - 1, None
         if evaluated:
             assert coordinates is not None
-            half = series.shape[1] // 2
             halves = series[:, :half], series[:, half:]
             of_halves = [
                 _candidates(context, unit_rows(part), numbers, algorithm, compactness, *graph, seed)[0]
@@ -82,15 +94,30 @@ def parcellate(
             with context.stage("evaluate"):
                 whole, first, second = (np.stack(each, axis=1) for each in (candidates, *of_halves))
                 found = evaluate(whole, first, second, series, *halves, *graph, coordinates, seed=seed)
-        labels = np.stack(candidates, axis=1)
-        rows = unit_rows(series)
+            best = numbers.index(chosen(found))
+        if subjects is not None and compactness is not None:
+            with context.stage("individual"):
+                individual = individual_parcels(
+                    rows, ends, candidates[best], *graph, compactness, evaluated, context.progress
+                )
+        labels = np.stack(candidates if individual is None else [*candidates, *individual.labels.T], axis=1)
         described = [_describe(rows, each) for each in candidates]
         output = ParcellationOutput(
-            numbers, [rows for rows, _ in described], [mean for _, mean in described], passes, unconverged, found
+            numbers,
+            best,
+            [typical for typical, _ in described],
+            [mean for _, mean in described],
+            passes,
+            unconverged,
+            found,
+            individual,
         )
     context.comm.barrier(limited=False)  # rank 0 has worked alone
     whole = context.comm.broadcast(None if labels is None else context.kernels.memory.to_device(labels))
-    context.deliver(candidates=whole[context.rows.start : context.rows.stop])
+    own = whole[context.rows.start : context.rows.stop]
+    context.deliver(candidates=own[:, : len(numbers)])
+    if subjects is not None and compactness is not None:
+        context.deliver(individual_labels=own[:, len(numbers) :])
     return output
 
 
@@ -158,7 +185,15 @@ def _describe(rows: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 def estimate(
-    shape: tuple[int, int], itemsize: int, size: int, room: int, *, entries: int, algorithm: str, evaluated: bool
+    shape: tuple[int, int],
+    itemsize: int,
+    size: int,
+    room: int,
+    *,
+    entries: int,
+    algorithm: str,
+    evaluated: bool,
+    n_subjects: int,
 ) -> Estimate:
     """Estimate the memory of rank 0; see `mgclust.engine.memory.EstimateFunction`.
 
@@ -172,10 +207,12 @@ def estimate(
         Algorithm of the parcellation.
     evaluated : bool
         True if the halves of the series are compared.
+    n_subjects : int
+        Number of subjects of a group; 0 for rows of one subject.
     """
     n, t = shape
     what: dict[str, Any] = {
-        "all series on rank 0": 2 * 4 * n * t,
+        "all series on rank 0": 4 * n * t if n_subjects else 2 * 4 * n * t,  # a group is standardised in place
         "sums of clusters": 8 * n * t,
         "pairs of neighbours": 40 * entries,
     }
@@ -183,4 +220,6 @@ def estimate(
         what |= needed_by_levels(n, t, entries)
     if evaluated:
         what["a half of the series"] = 4 * n * t
+    if n_subjects:
+        what["parcels of the subjects"] = 16 * n * n_subjects
     return Estimate(what)

@@ -40,8 +40,8 @@ def means_and_lengths(rows: np.ndarray, centered: bool = True) -> tuple[np.ndarr
     return means, lengths
 
 
-def unit_rows(rows: np.ndarray, centered: bool = True, dtype: Any = np.float32) -> np.ndarray:
-    """Scale rows to length 1.
+def unit_rows(rows: np.ndarray, centered: bool = True, dtype: Any = np.float32, length: float = 1.0) -> np.ndarray:
+    """Scale rows to length 1, or to another length.
 
     Parameters
     ----------
@@ -50,6 +50,8 @@ def unit_rows(rows: np.ndarray, centered: bool = True, dtype: Any = np.float32) 
         Whether the mean of each row is subtracted first.
     dtype : dtype
         Type of the result.
+    length : float
+        Length of each row of the result.
 
     Returns
     -------
@@ -61,7 +63,7 @@ def unit_rows(rows: np.ndarray, centered: bool = True, dtype: Any = np.float32) 
     step = max(1, PIECE // max(rows.shape[1], 1))
     for start in range(0, len(rows), step):
         part = slice(start, start + step)
-        length = lengths[part, None]
+        found = lengths[part, None]
         centred = rows[part] - means[part, None] if centered else rows[part].astype(np.float64)
-        out[part] = np.divide(centred, length, out=np.zeros(centred.shape), where=length > 0)
+        out[part] = np.divide(centred, found / length, out=np.zeros(centred.shape), where=found > 0)
     return out

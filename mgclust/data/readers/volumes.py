@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import re
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -32,6 +31,7 @@ from mgclust.data.readers.preparation import (
     smoothed,
 )
 from mgclust.data.rows import RowTransform
+from mgclust.data.subjects import subject_of
 from mgclust.outside.inflation import check_memory
 from mgclust.outside.quoting import shortened
 
@@ -121,13 +121,49 @@ class VolumeDataset(Dataset):
         return np.stack(np.unravel_index(np.flatnonzero(self.chosen), self.runs[0].grid.shape), axis=1)
 
     @property
-    def warnings(self) -> list[str]:
-        """Warnings about the rows for the user of a result, one sentence each."""
-        subjects = _subjects(self.runs)
-        sentences = [] if len(subjects) < 2 else [
+    def subjects(self) -> list[str]:
+        """Subjects that the names or folders of the files state, such as ``sub-01``, sorted; see `subject_of`."""
+        return sorted({name for name in map(_subject, self.runs) if name is not None})
+
+    def runs_of_subjects(self) -> dict[str, list[int]]:
+        """Return the runs of each subject, as positions in `runs`.
+
+        Subjects are sorted by name. If no file states a subject, each file counts as a subject. These subjects are
+        called ``file-1``, ``file-2`` and so on, in the order of the files.
+
+        Returns
+        -------
+        dict of str to list of int
+
+        Raises
+        ------
+        InputError
+            Some files state a subject, and others do not.
+        """
+        names = [_subject(run) for run in self.runs]
+        if not self.subjects:
+            return {f"file-{at + 1}": [at] for at in range(len(names))}
+        if None in names:
+            raise InputError(
+                f"{self.runs[names.index(None)].location.name} states no subject, but other files do "
+                f"({shortened(', '.join(self.subjects), 60)}); put the subject into its name, such as "
+                "sub-01_bold.nii.gz."
+            )
+        return {subject: [at for at, name in enumerate(names) if name == subject] for subject in self.subjects}
+
+    @property
+    def joined_subjects(self) -> list[str]:
+        """The warning that the rows join series of several subjects; empty if the files state fewer subjects."""
+        subjects = self.subjects
+        return [] if len(subjects) < 2 else [
             f"runs are of {len(subjects)} subjects ({shortened(', '.join(subjects), 60)}), whose series are joined in "
             "each voxel; to avoid this, cluster the subjects one by one."
         ]  # fmt: skip
+
+    @property
+    def warnings(self) -> list[str]:
+        """Warnings about the rows for the user of a result, one sentence each."""
+        sentences = self.joined_subjects
         if self.preparation.fd_threshold is not None:
             count, of = sum(len(plan.left_out) for plan in self.plans), sum(len(plan.kept) for plan in self.plans)
             sentences.append(
@@ -435,10 +471,8 @@ def open_volumes(
     return VolumeDataset(runs, where, transform, constant, preparation)
 
 
-def _subjects(runs: Sequence[SeriesFile]) -> list[str]:
-    """Return the subjects that the BIDS names of files contain."""
-    found = (re.search(r"(?:^|[/_])(sub-[A-Za-z0-9]+)", run.location.path) for run in runs)
-    return sorted({match[1] for match in found if match})
+def _subject(run: SeriesFile) -> str | None:
+    return subject_of(run.location.path)
 
 
 def _check_alike(runs: Sequence[SeriesFile]) -> None:
