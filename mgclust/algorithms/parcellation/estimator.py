@@ -11,11 +11,12 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.base import Clusterer, Inputs, UnconvergedWarning, WarmUp
+from mgclust.algorithms.parcellation.evaluation import kept
 from mgclust.algorithms.parcellation.options import CONNECTIVITIES, ParcellationOptions
 from mgclust.algorithms.parcellation.presentation import ParcellationPresentation
 from mgclust.algorithms.parcellation.ranks import ParcellationOutput, estimate, parcellate
 from mgclust.algorithms.parcellation.subject_series import SubjectColumns, columns_of_subjects
-from mgclust.base.errors import AmbiguousCountWarning, Doubt, InputError, WeakStructureWarning
+from mgclust.base.errors import AmbiguousCountWarning, DataWarning, Doubt, InputError, WeakStructureWarning
 from mgclust.data import Dataset
 from mgclust.data.neighbors import RowNeighbors, checked_neighbors, coordinates_of, neighbors_of
 from mgclust.data.readers.volumes import VolumeDataset
@@ -28,6 +29,7 @@ from mgclust.results.result import Result
 __all__ = ["Parcellation"]
 
 ONE_RANK = {"cpu": float("inf"), "cuda": float("inf")}  # after the rows are collected, rank 0 does all the work
+DEVIATIONS = 4  # by so many standard deviations, the DCBC must exceed the mean of random parcels
 LEAST_HALF = 10  # smallest number of points in time of a half; correlations of fewer cannot be compared
 
 
@@ -231,7 +233,7 @@ class Parcellation(ParcellationOptions, Clusterer):
             evaluated=evaluated,
             n_subjects=len(subjects or ()),
         )
-        return RunSpec(parcellate, arguments, need, "float32", work=Work(n, "rows", ONE_RANK))
+        return RunSpec(parcellate, arguments, need, "float32", metric="correlation", work=Work(n, "rows", ONE_RANK))
 
     def _graph(self, dataset: Dataset, connectivity: int) -> RowNeighbors:
         if connectivity not in CONNECTIVITIES:
@@ -270,16 +272,18 @@ class Parcellation(ParcellationOptions, Clusterer):
         if len(value.numbers) > 1:
             arrays |= {"candidates": self._candidates, "candidate_centers": np.concatenate(value.centers)}
         arrays |= table or {}
+        if value.random_dcbc is not None:
+            arrays["random_dcbc"] = value.random_dcbc
         diagnostics = {"passes": value.passes[at], "unconverged_levels": value.unconverged}
         self.subjects_ = self.individual_labels_ = self.individual_scores_ = None
         if self.group and isinstance(inputs.dataset, VolumeDataset):
             self.subjects_ = diagnostics["subjects"] = list(inputs.dataset.runs_of_subjects())
-        warnings = self._doubts(table, dict(zip(value.numbers, value.passes, strict=True)))
+        warnings = self._doubts(value, inputs.dataset.shape[0])
         if value.individual is not None:
             self.individual_labels_ = outcome.arrays["individual_labels"]
             self.individual_scores_ = {name[8:]: scores for name, scores in value.individual.scores.items()}
             arrays |= {"individual_labels": self.individual_labels_, **value.individual.scores}
-            warnings += _individual_doubts(value.individual.passes, self.subjects_)
+            warnings += _individual_doubts(value.individual.passes, self.subjects_ or [])
         scores = {"n_clusters": self.n_clusters_, "homogeneity": self.homogeneity_}
         if self.evaluation_ is not None:
             scores |= {name: float(self.evaluation_[name][at]) for name in ("held_out", "dcbc", "split_half_ari")}
@@ -292,33 +296,53 @@ class Parcellation(ParcellationOptions, Clusterer):
             **frame,
         )
 
-    def _doubts(self, table: dict[str, np.ndarray] | None, passes: dict[int, int]) -> list[Doubt]:
-        """Return doubts about the moves and the chosen number; `passes` maps numbers of parcels to passes of moves."""
+    def _doubts(self, value: ParcellationOutput, n: int) -> list[Doubt]:
+        """Return doubts about the series, the moves and the chosen number of parcels."""
         doubts = [
             Doubt(
                 f"the borders of {k} parcels still moved after {PASSES} passes; raise compactness.", UnconvergedWarning
             )
-            for k in passes
-            if passes[k] == PASSES
+            for k, passes in zip(value.numbers, value.passes, strict=True)
+            if passes == PASSES
         ]
-        if table is None:
+        if value.n_constant:
+            text = (
+                f"{value.n_constant} of {n} series are constant, so they correlate with no series and their parcels "
+                "are arbitrary; leave them out."
+            )
+            doubts.append(Doubt(text, DataWarning))
+        if value.evaluation is None or value.random_dcbc is None:
             return doubts
-        at = int(np.flatnonzero(table["scan_n_clusters"] == self.n_clusters_)[0])
-        found, null = table["scan_dcbc"][at], max(table["scan_random_dcbc"][at], table["scan_coordinates_dcbc"][at])
-        if not found > null:
-            text = (
-                f"the DCBC of {self.n_clusters_} parcels on the other half, {found:.3f}, is not above parcels that "
-                f"ignore the series ({null:.3f}): the halves of the {'subjects' if self.subjects_ else 'series'} share "
-                "no parcels."
-            )
-            return [*doubts, Doubt(text, WeakStructureWarning)]
-        if len(self._numbers) > 1 and self.n_clusters_ == self._numbers[-1]:
-            text = (
-                f"the largest number of n_parcels, {self.n_clusters_}, was chosen: larger numbers may be better; add "
-                "some."
-            )
-            return [*doubts, Doubt(text, AmbiguousCountWarning)]
-        return doubts
+        return doubts + _evidence_doubts(value, value.evaluation, value.random_dcbc)
+
+
+def _evidence_doubts(value: ParcellationOutput, table: dict[str, np.ndarray], null: np.ndarray) -> list[Doubt]:
+    """Return doubts about the chosen number; `null` has the DCBC of random parcels of this number."""
+    at, k = value.chosen, value.numbers[value.chosen]
+    found = float(table["scan_dcbc"][at])
+    if not np.isfinite(found):
+        text = f"n_parcels={k} has no DCBC: no pairs of rows within parcels, or none between; request another number."
+        return [Doubt(text, AmbiguousCountWarning)]
+    drawn = null[np.isfinite(null)]
+    mean, deviation = (float(drawn.mean()), float(drawn.std(ddof=1))) if len(drawn) > 1 else (0.0, 0.0)
+    if not (kept(table)[at] and found > mean + DEVIATIONS * deviation):
+        text = (
+            f"the DCBC of {k} parcels on the other half, {found:.4f}, is not above parcels that ignore the series "
+            f"({mean:.4f} +- {deviation:.4f}); use longer or smoothed series."
+        )
+        return [Doubt(text, WeakStructureWarning)]
+    doubts = []
+    agreed, by_place = float(table["scan_split_half_ari"][at]), float(table["scan_coordinates_split_half_ari"][at])
+    if agreed < by_place:
+        text = (
+            f"the halves agree on {k} parcels (ARI {agreed:.2f}) less than compact parcels of the coordinates do "
+            f"({by_place:.2f}): the number and the borders are uncertain; compare other numbers."
+        )
+        doubts.append(Doubt(text, AmbiguousCountWarning))
+    if len(value.numbers) > 1 and k == value.numbers[-1]:
+        text = f"the largest number of n_parcels, {k}, was chosen: larger numbers may be better; add some."
+        doubts.append(Doubt(text, AmbiguousCountWarning))
+    return doubts
 
 
 def _individual_doubts(passes: list[int], subjects: list[str]) -> list[Doubt]:

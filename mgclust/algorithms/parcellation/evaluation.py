@@ -38,7 +38,9 @@ __all__ = [
     "distance_profile",
     "evaluate",
     "homogeneity",
+    "kept",
     "n_pieces",
+    "random_dcbc",
     "silhouettes",
 ]
 
@@ -49,6 +51,7 @@ BATCH_LABELS = 1 << 23  # labels of the candidates whose sums are computed toget
 MAX_BINS = 10_000
 MAX_LABELS = 1 << 20  # bounds labels with gaps, because sums are kept for each number up to the largest label
 MIN_FRACTION = 0.95  # a number of parcels can be chosen if its DCBC is at least this fraction of the best one
+N_DRAWS = 20  # random parcellations with which the chosen number is compared
 NULLS = ("random", "coordinates")
 SCORES = ("homogeneity", "held_out", "dcbc", "split_half_ari", "silhouette")
 
@@ -412,18 +415,18 @@ def evaluate(
         - ``scan_pieces``: number of connected pieces of these parcels.
         - ``scan_smallest``, ``scan_largest``: number of rows of the smallest and the largest of these parcels.
 
-        Real numbers, each the mean of two values:
+        Real numbers:
 
-        - ``scan_homogeneity``: homogeneity of each half's parcels on the same half.
-        - ``scan_held_out``: homogeneity of each half's parcels on the other half.
-        - ``scan_dcbc``: DCBC of each half's parcels on the other half.
-        - ``scan_split_half_ari``: adjusted Rand index of the parcels of the two halves, a single value.
-        - ``scan_silhouette``: mean silhouette of the parcels of the whole series on the whole series, a single value.
+        - ``scan_homogeneity``, ``scan_silhouette``: homogeneity and mean silhouette of the parcels of the whole series
+          on the whole series.
+        - ``scan_held_out``, ``scan_dcbc``: homogeneity and DCBC of each half's parcels on the other half, each the mean
+          of two values.
+        - ``scan_split_half_ari``: adjusted Rand index of the parcels of the two halves.
 
         The same keys except ``scan_pieces`` for null parcels: ``scan_random_*`` for `random_parcels`, and
         ``scan_coordinates_*`` for `coordinate_parcels` with a seed. The null parcels of the two halves differ by their
-        seeds; the parcels of the first half have the silhouette. There are as many null parcels as parcels of the whole
-        series, but at least one per island.
+        seeds; homogeneity and silhouette are those of the first half's parcels. There are as many null parcels as
+        parcels of the whole series, but at least one per island.
 
     Raises
     ------
@@ -473,11 +476,12 @@ def evaluate(
         table[f"scan_{name}_largest"] = np.array([each.max() for each in rows], np.int64)
     # One array has the parcels and the null parcels of a half, so that each pair of rows is visited once per half.
     both = [np.concatenate(each) for each in zip(given[1:], random, compact, strict=True)]
-    own = np.mean([_homogeneities(halves[h], both[h]) for h in (0, 1)], axis=0)
     other = np.mean([_homogeneities(halves[1 - h], both[h]) for h in (0, 1)], axis=0)
     edges = np.mean([dcbc(halves[1 - h], both[h].T, coordinates, max_distance, bin_width) for h in (0, 1)], axis=0)
     ari = np.array([agreement(a, b) for a, b in zip(*both, strict=True)])
-    shape = silhouettes(series, np.concatenate([given[0], random[0], compact[0]]).T)
+    entire = np.concatenate([given[0], random[0], compact[0]])
+    own = _homogeneities(_checked_series(series, "series"), entire)
+    shape = silhouettes(series, entire.T)
     for score, values in zip(SCORES, (own, other, edges, ari, shape), strict=True):
         for name, part in zip(("", *(f"{null}_" for null in NULLS)), np.split(values, 3), strict=True):
             table[f"scan_{name}{score}"] = part
@@ -490,9 +494,9 @@ def chosen(table: Mapping[str, np.ndarray]) -> int:
     Only the held-out DCBC decides. It is near 0 for null parcels, whatever their number. The other scores do not suit:
     homogeneity grows with the number, and halves can agree on a few parcels and on very many.
 
-    First, numbers are kept if their DCBC is positive and exceeds both nulls. The result is the smallest of them whose
-    DCBC is at least 95 % of the best DCBC among them. The best one itself is not the result, because on real series the
-    DCBC rises to a plateau, where more parcels add boundaries that the other half hardly supports.
+    First, `kept` finds the numbers whose DCBC is positive and exceeds both nulls. The result is the smallest of them
+    whose DCBC is at least 95 % of the best DCBC among them. The best one itself is not the result, because on real
+    series the DCBC rises to a plateau, where more parcels add boundaries that the other half hardly supports.
 
     If the result is the largest number of the table, larger numbers may be better. If no number is kept, the series
     show no parcels, and the result is the smallest number of the table.
@@ -516,12 +520,60 @@ def chosen(table: Mapping[str, np.ndarray]) -> int:
     100
     """
     numbers, scores = np.asarray(table["scan_n_clusters"]), np.asarray(table["scan_dcbc"])
-    above = scores > 0  # false for NaN
-    for null in NULLS:
-        above &= ~(scores <= table[f"scan_{null}_dcbc"])  # true if the null has no DCBC (NaN)
+    above = kept(table)
     if not above.any():
         return int(numbers.min())
     return int(numbers[above & (scores >= MIN_FRACTION * scores[above].max())].min())
+
+
+def kept(table: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return for each number of parcels whether its DCBC is positive and exceeds the DCBC of both nulls.
+
+    Parameters
+    ----------
+    table : mapping of str to ndarray
+        The result of `evaluate`.
+
+    Returns
+    -------
+    bool array of shape (n_candidates,)
+    """
+    scores = np.asarray(table["scan_dcbc"])
+    above = scores > 0  # false for NaN
+    for null in NULLS:
+        above &= ~(scores <= table[f"scan_{null}_dcbc"])  # true if the null has no DCBC (NaN)
+    return above
+
+
+def random_dcbc(
+    k: int, first_series: Any, second_series: Any, starts: Any, columns: Any, coordinates: Any, *, seed: int = 0
+) -> np.ndarray:
+    """Return the DCBC of several draws of random parcels, which shows how far chance alone raises a DCBC.
+
+    A single null parcellation is not enough for weak series: on noise, the DCBC of the best of several numbers of
+    parcels often exceeds it.
+
+    Parameters
+    ----------
+    k : int
+        Number of parcels.
+    first_series, second_series, starts, columns, coordinates
+        See `evaluate`.
+    seed : int, default=0
+        Seed of the parcels; they differ from those of `evaluate`.
+
+    Returns
+    -------
+    float64 array of shape (20,)
+        For each draw, the mean of the DCBC of random parcels on one half, and of other random parcels on the other
+        half; NaN if it is undefined.
+    """
+    seeds = np.random.SeedSequence([seed, 1]).generate_state(2 * N_DRAWS).reshape(2, N_DRAWS).tolist()
+    found = []
+    for series, several in zip((first_series, second_series), seeds, strict=True):
+        draws = np.stack([random_parcels(starts, columns, k, each) for each in several], axis=1)
+        found.append(dcbc(series, draws, coordinates))
+    return np.mean(found, axis=0)
 
 
 def _checked_series(series: Any, name: str) -> np.ndarray:

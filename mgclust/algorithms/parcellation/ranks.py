@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.parcellation.evaluation import chosen, evaluate, homogeneity
+from mgclust.algorithms.parcellation.evaluation import chosen, evaluate, homogeneity, random_dcbc
 from mgclust.algorithms.parcellation.exemplar_levels import ExemplarLevels, needed_by_levels
 from mgclust.algorithms.parcellation.individual_parcels import IndividualParcels, individual_parcels
 from mgclust.algorithms.parcellation.merge_cuts import labels_after
@@ -52,6 +52,8 @@ class ParcellationOutput:
     passes: list[int]  # for each number, passes of moves; `PASSES` if the moves had not ended
     unconverged: list[int]  # for each level of affinity propagation that had not converged, its number of nodes
     evaluation: dict[str, np.ndarray] | None  # see `evaluate`
+    random_dcbc: np.ndarray | None  # DCBC of random parcels of the chosen number; see `random_dcbc`
+    n_constant: int  # number of constant rows
     individual: IndividualParcels | None  # parcels of each subject of a group, for the chosen number of parcels
 
 
@@ -83,7 +85,7 @@ def parcellate(
             ends = join_subjects(series, subjects)
             rows, half = series, int(ends[len(subjects) // 2])
         candidates, passes, unconverged = _candidates(context, rows, numbers, algorithm, compactness, *graph, seed)
-        found, best, individual = None, len(numbers) - 1, None
+        found, null, best, individual = None, None, len(numbers) - 1, None
         if evaluated:
             assert coordinates is not None
             halves = series[:, :half], series[:, half:]
@@ -93,7 +95,8 @@ def parcellate(
             ]
             with context.stage("evaluate"):
                 whole, first, second = (np.stack(each, axis=1) for each in (candidates, *of_halves))
-                found = evaluate(whole, first, second, series, *halves, *graph, coordinates, seed=seed)
+                found = evaluate(whole, first, second, rows, *halves, *graph, coordinates, seed=seed)
+                null = random_dcbc(chosen(found), *halves, *graph, coordinates, seed=seed)
             best = numbers.index(chosen(found))
         if subjects is not None and compactness is not None:
             with context.stage("individual"):
@@ -110,6 +113,8 @@ def parcellate(
             passes,
             unconverged,
             found,
+            null,
+            int(np.count_nonzero(~rows.any(axis=1))),
             individual,
         )
     context.comm.barrier(limited=False)  # rank 0 has worked alone

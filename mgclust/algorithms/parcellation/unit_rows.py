@@ -9,7 +9,9 @@ import numpy as np
 __all__ = ["means_and_lengths", "unit_rows"]
 
 PIECE = 1 << 22  # number of values that are converted to float64 at a time
-CONSTANT = 1e-6  # a row is constant if its length is at most this fraction of the length of equal values of its size
+# A row is constant if its length is at most this fraction of the length of equal values of its size: half a unit in the
+# last place of float32, so that only rounding could make it vary.
+CONSTANT = 2.0**-25
 
 
 def means_and_lengths(rows: np.ndarray, centered: bool = True) -> tuple[np.ndarray, np.ndarray]:
