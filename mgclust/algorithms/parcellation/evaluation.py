@@ -11,7 +11,8 @@ ascending, and each edge is in the lists of both its rows. An island is a connec
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,6 +45,10 @@ MAX_LABELS = 1 << 20  # bounds labels with gaps, because sums are kept for each 
 MIN_FRACTION = 0.95  # a number of parcels can be chosen if its DCBC is at least this fraction of the best one
 NULLS = ("random", "coordinates")
 SCORES = ("homogeneity", "held_out", "dcbc", "split_half_ari")
+# Ends of the steps of `evaluate` as fractions of its time: null parcels, homogeneities, pairs of near rows.
+STEP_ENDS = (0.05, 0.25, 1.0)
+
+OnProgress = Callable[[float], None]
 
 
 class DistanceProfile(NamedTuple):
@@ -120,7 +125,12 @@ def homogeneity(series: Any, labels: Any) -> float:
 
 
 def distance_profile(
-    series: Any, candidates: Any, coordinates: Any, max_distance: float = 35.0, bin_width: float = 1.0
+    series: Any,
+    candidates: Any,
+    coordinates: Any,
+    max_distance: float = 35.0,
+    bin_width: float = 1.0,
+    on_progress: OnProgress | None = None,
 ) -> DistanceProfile:
     """Average the correlations within and between parcels in bins of distance, for many label vectors at once.
 
@@ -141,6 +151,8 @@ def distance_profile(
     bin_width : float, default=1.0
         Width of a bin in mm. Bin b has the distances from ``b * bin_width`` (excluded) to ``(b + 1) * bin_width``
         (included, with a tolerance of a millionth of a bin), so rows at the same place form no pair.
+    on_progress : callable, optional
+        Receives the completed fraction, often. If it raises an error, the work ends.
 
     Returns
     -------
@@ -172,7 +184,8 @@ def distance_profile(
         which[c] = large.setdefault((vector < 0).tobytes(), len(large))
     first = [int(np.flatnonzero(which == number)[0]) for number in range(len(large))]
     unions = np.where(labels[first] < 0, np.int32(-1), np.int32(0))
-    sums, counts = correlations_by_distance(_unit(rows), places, np.concatenate([labels, unions]), bin_width, n_bins)
+    vectors, on_progress = np.concatenate([labels, unions]), on_progress or _ignore
+    sums, counts = correlations_by_distance(_unit(rows), places, vectors, bin_width, n_bins, on_progress)
     inside, n_inside = sums[: len(labels)], counts[: len(labels)]
     across, n_across = sums[len(labels) :][which] - inside, counts[len(labels) :][which] - n_inside
     return DistanceProfile(
@@ -185,7 +198,12 @@ def distance_profile(
 
 
 def dcbc(
-    series: Any, candidates: Any, coordinates: Any, max_distance: float = 35.0, bin_width: float = 1.0
+    series: Any,
+    candidates: Any,
+    coordinates: Any,
+    max_distance: float = 35.0,
+    bin_width: float = 1.0,
+    on_progress: OnProgress | None = None,
 ) -> np.ndarray:
     """Return the distance-controlled boundary coefficient (DCBC) of each candidate.
 
@@ -202,7 +220,7 @@ def dcbc(
 
     Parameters
     ----------
-    series, candidates, coordinates, max_distance, bin_width
+    series, candidates, coordinates, max_distance, bin_width, on_progress
         See `distance_profile`.
 
     Returns
@@ -233,7 +251,7 @@ def dcbc(
     >>> dcbc(series, [[0, 0], [0, 1], [1, 1], [1, 0]], line).round(3).tolist()
     [2.0, -2.0]
     """
-    return distance_profile(series, candidates, coordinates, max_distance, bin_width).dcbc
+    return distance_profile(series, candidates, coordinates, max_distance, bin_width, on_progress).dcbc
 
 
 def n_pieces(labels: Any, starts: Any, columns: Any) -> np.ndarray:
@@ -426,6 +444,7 @@ def evaluate(
     seed: int = 0,
     max_distance: float = 35.0,
     bin_width: float = 1.0,
+    on_progress: OnProgress | None = None,
 ) -> dict[str, np.ndarray]:
     """Make a table with the scores of parcels and of null parcels, for several numbers of parcels.
 
@@ -445,6 +464,8 @@ def evaluate(
         Seed of the null parcels.
     max_distance, bin_width : float
         See `distance_profile`.
+    on_progress : callable, optional
+        Receives the completed fraction, often. If it raises an error, the evaluation ends.
 
     Returns
     -------
@@ -499,8 +520,16 @@ def evaluate(
     islands, island = connected_components(graph, directed=False)
     ks = [max(int((each > 0).sum()), islands) for each in sizes]
     seeds = np.random.SeedSequence(seed).generate_state(2).tolist()
-    random = [np.stack([_grown(graph, islands, island, k, each) for k in ks]) for each in seeds]
-    compact = [coordinate_parcels(coordinates, starts, columns, ks, each).T for each in seeds]
+    steps = [_part(on_progress or _ignore, *ends) for ends in pairwise((0.0, *STEP_ENDS))]
+    random, compact = [], []
+    for at, each in enumerate(seeds):
+        grown = []
+        for i, k in enumerate(ks):
+            steps[0]((at + i / len(ks)) / 2)
+            grown.append(_grown(graph, islands, island, k, each))
+        random.append(np.stack(grown))
+        steps[0]((at + 1) / 2)
+        compact.append(coordinate_parcels(coordinates, starts, columns, ks, each).T)
     table = {
         "scan_n_clusters": np.array([(each > 0).sum() for each in sizes], np.int64),
         "scan_pieces": np.array([n_pieces(vector, starts, columns).sum() for vector in given[0]], np.int64),
@@ -514,9 +543,16 @@ def evaluate(
         table[f"scan_{name}_largest"] = np.array([each.max() for each in rows], np.int64)
     # One array has the parcels and the null parcels of a half, so that each pair of rows is visited once per half.
     both = [np.concatenate(each) for each in zip(given[1:], random, compact, strict=True)]
-    own = np.mean([_homogeneities(halves[h], both[h]) for h in (0, 1)], axis=0)
-    other = np.mean([_homogeneities(halves[1 - h], both[h]) for h in (0, 1)], axis=0)
-    edges = np.mean([dcbc(halves[1 - h], both[h].T, coordinates, max_distance, bin_width) for h in (0, 1)], axis=0)
+    quarters = [_part(steps[1], i / 4, (i + 1) / 4) for i in range(4)]
+    own = np.mean([_homogeneities(halves[h], both[h], quarters[h]) for h in (0, 1)], axis=0)
+    other = np.mean([_homogeneities(halves[1 - h], both[h], quarters[2 + h]) for h in (0, 1)], axis=0)
+    edges = np.mean(
+        [
+            dcbc(halves[1 - h], both[h].T, coordinates, max_distance, bin_width, _part(steps[2], h / 2, (h + 1) / 2))
+            for h in (0, 1)
+        ],
+        axis=0,
+    )
     ari = np.array([agreement(a, b) for a, b in zip(*both, strict=True)])
     for score, values in zip(SCORES, (own, other, edges, ari), strict=True):
         for name, part in zip(("", *(f"{null}_" for null in NULLS)), np.split(values, 3), strict=True):
@@ -562,6 +598,15 @@ def chosen(table: Mapping[str, np.ndarray]) -> int:
     if not above.any():
         return int(numbers.min())
     return int(numbers[above & (scores >= MIN_FRACTION * scores[above].max())].min())
+
+
+def _ignore(fraction: float) -> None:
+    pass
+
+
+def _part(on_progress: OnProgress, begin: float, end: float) -> OnProgress:
+    """Return a function that receives the completed fraction of a part, from `begin` to `end` of the whole."""
+    return lambda fraction: on_progress(begin + (end - begin) * fraction)
 
 
 def _checked_series(series: Any, name: str) -> np.ndarray:
@@ -644,14 +689,22 @@ def _unit(rows: np.ndarray) -> np.ndarray:
     return unit
 
 
-def _homogeneities(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def _homogeneities(rows: np.ndarray, labels: np.ndarray, on_progress: OnProgress = _ignore) -> np.ndarray:
     """Return the homogeneity of each label vector, an int32 array of shape (n_candidates, n)."""
-    scaling, batch = _means_and_scales(rows), max(1, BATCH_LABELS // len(rows))
-    parts = [_homogeneities_of(rows, *scaling, labels[at : at + batch]) for at in range(0, len(labels), batch)]
+    on_progress(0.0)
+    scaling, batch, count = _means_and_scales(rows), max(1, BATCH_LABELS // len(rows)), len(labels)
+    parts = [
+        _homogeneities_of(
+            rows, *scaling, labels[at : at + batch], _part(on_progress, at / count, min(at + batch, count) / count)
+        )
+        for at in range(0, count, batch)
+    ]
     return np.concatenate(parts)
 
 
-def _homogeneities_of(rows: np.ndarray, means: np.ndarray, scales: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def _homogeneities_of(
+    rows: np.ndarray, means: np.ndarray, scales: np.ndarray, labels: np.ndarray, on_progress: OnProgress
+) -> np.ndarray:
     counts = [np.bincount(vector[vector >= 0]) for vector in labels]
     ends = np.cumsum([len(each) for each in counts])
     begins = ends - [len(each) for each in counts]
@@ -662,6 +715,7 @@ def _homogeneities_of(rows: np.ndarray, means: np.ndarray, scales: np.ndarray, l
     )
     squares = np.zeros(parcels.shape[0])
     for at in range(0, rows.shape[1], SLICE):
+        on_progress(at / rows.shape[1])
         sums = parcels @ ((rows[:, at : at + SLICE] - means[:, None]) * scales[:, None])
         squares += np.einsum("ij,ij->i", sums, sums)
     varying = parcels @ (scales > 0).astype(np.float64)

@@ -6,7 +6,8 @@ Stages::
     merge        Ward's merges of neighbours        (`mgclust.kernels.parcels.ward`), or communities, or affinity
                  propagation
     refine       moves across the borders           (`mgclust.kernels.parcels.borders`)
-    evaluate     merge and refine for both halves of the series, and compare their parcels
+    evaluate     compare the parcels of both halves of the series, which are also merged and refined
+    describe     the most typical row and the homogeneity of each parcel
 
 Every stage after the first runs on the host of rank 0; only communities and affinity propagation use the GPU of rank 0.
 Before the merges, each series is centred and scaled to length 1. So a product of two series is their correlation r, and
@@ -30,7 +31,7 @@ from mgclust.algorithms.parcellation.merge_cuts import labels_after
 from mgclust.algorithms.parcellation.voxel_communities import VoxelCommunities
 from mgclust.engine.memory import Estimate
 from mgclust.engine.spmd import Context
-from mgclust.kernels.parcels.borders import PASSES, move_borders
+from mgclust.kernels.parcels.borders import PASSES, add_rows, move_borders, products_with_sums
 from mgclust.kernels.parcels.ward import ward_merges
 
 __all__ = ["ParcellationOutput", "estimate", "parcellate"]
@@ -82,10 +83,16 @@ def parcellate(
             ]
             with context.stage("evaluate"):
                 whole, first, second = (np.stack(each, axis=1) for each in (candidates, *of_halves))
-                found = evaluate(whole, first, second, *halves, *graph, coordinates, seed=seed)
+                found = evaluate(
+                    whole, first, second, *halves, *graph, coordinates, seed=seed, on_progress=context.progress
+                )
         labels = np.stack(candidates, axis=1)
-        rows = _standardised(series)
-        described = [_describe(rows, each) for each in candidates]
+        described = []
+        with context.stage("describe"):
+            rows = _standardised(series)
+            for at, each in enumerate(candidates):
+                context.progress(at / len(candidates), n_clusters=numbers[at])
+                described.append(_describe(rows, each))
         output = ParcellationOutput(
             numbers, [rows for rows, _ in described], [mean for _, mean in described], passes, unconverged, found
         )
@@ -141,7 +148,7 @@ def _candidates(
         with context.stage("refine"):
             for at, labels in enumerate(candidates):
 
-                def progress(done: int, at: int = at) -> None:
+                def progress(done: float, at: int = at) -> None:
                     context.progress((at + done / PASSES) / len(numbers), n_clusters=numbers[at])
 
                 candidates[at], passes[at] = move_borders(rows, starts, columns, labels, progress, compactness)
@@ -166,8 +173,8 @@ def _describe(rows: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, float]:
     """Return the most typical row of each parcel, and the homogeneity of the parcels."""
     count = int(labels.max()) + 1
     sums = np.zeros((count, rows.shape[1]))
-    np.add.at(sums, labels, rows)
-    likeness = np.einsum("ij,ij->i", rows, sums[labels])
+    add_rows(rows, labels, sums)
+    likeness = products_with_sums(rows, labels, sums)
     order = np.lexsort((-likeness, labels))
     return order[np.searchsorted(labels[order], np.arange(count))], homogeneity(rows, labels)
 
