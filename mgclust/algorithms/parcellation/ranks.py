@@ -29,6 +29,7 @@ from mgclust.algorithms.parcellation.evaluation import evaluate, homogeneity
 from mgclust.algorithms.parcellation.exemplar_levels import ExemplarLevels, needed_by_levels
 from mgclust.algorithms.parcellation.merge_cuts import labels_after
 from mgclust.algorithms.parcellation.voxel_communities import VoxelCommunities
+from mgclust.base.errors import InputError
 from mgclust.engine.memory import Estimate
 from mgclust.engine.spmd import Context
 from mgclust.kernels.parcels.borders import PASSES, add_rows, move_borders, products_with_sums
@@ -68,6 +69,8 @@ def parcellate(
         series = _on_rank_0(context)
     output, labels = None, None
     if series is not None:
+        if not (series.max(axis=1) > series.min(axis=1)).any():
+            raise InputError(f"X: none of the {len(series)} series changes over time; give series that vary.")
         graph = starts, columns
         candidates, passes, unconverged = _candidates(
             context, _standardised(series), numbers, algorithm, compactness, *graph, seed
