@@ -19,7 +19,6 @@ nibabel = pytest.importorskip("nibabel")
 
 pytestmark = [pytest.mark.xdist_group("service"), pytest.mark.timeout(300)]
 
-ALGORITHMS = ("ward", "communities", "affinity-propagation")
 # Enough numbers that each stage of the evaluated run takes a second or more.
 NUMBERS = [20, 30, 40, 60, 80, 100, 150, 200, 300]
 
@@ -120,7 +119,7 @@ def check(job, expected, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("victim", "stage"), [("attempt", "refine"), ("attempt", "evaluate"), ("runner", "refine")])
+@pytest.mark.parametrize(("victim", "stage"), [("attempt", "refine"), ("runner", "evaluate")])
 def test_a_killed_process_changes_no_bit(running, ann, large, tmp_path, victim, stage):
     folder, expected = large
     job = submit(ann, folder)
@@ -143,18 +142,18 @@ def workers_of(running, job):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stage", ["merge", "refine", "evaluate"])
-def test_a_killed_dask_worker_changes_no_bit(running, ann, large, tmp_path, stage):
+@pytest.mark.parametrize(("stage", "rank"), [("refine", 0), ("evaluate", 0), ("refine", 1)])
+def test_a_killed_dask_worker_changes_no_bit(running, ann, large, tmp_path, stage, rank):
+    """Rank 0 computes; rank 1 waits for it."""
     folder, expected = large
     job = submit(ann, folder, resources={"workers": 2})
     reach(job, stage)
-    for worker in workers_of(running, job):
-        print(worker.pid, worker.ppid(), " ".join(worker.cmdline())[:200], worker.cpu_times())
-    busiest = max(workers_of(running, job), key=lambda process: sum(process.cpu_times()[:2]))  # of rank 0
-    busiest.kill()
+    time.sleep(1)  # so that the processor time of the ranks differs
+    workers = sorted(workers_of(running, job), key=lambda process: -sum(process.cpu_times()[:2]))
+    assert len(workers) == 2
+    workers[rank].kill()
     check(job, expected, tmp_path)
-    print(job.log())
-    assert "retry" in job.log() or job.info["attempt"] == 2
+    assert job.info["attempt"] == 1 and "(retry 1 of 1)" in job.log()
 
 
 @pytest.mark.slow
@@ -166,7 +165,7 @@ def test_a_cancelled_parcellation_ends_soon(running, ann, large, stage):
     job.cancel()
     with pytest.raises(RunCancelled):
         job.wait()
-    took = time.monotonic() - sent
-    print(stage, took)
-    assert took < 30  # about a second on an idle machine
-    assert ann.call("GET", f"/jobs/{job.id}/files") == []
+    assert time.monotonic() - sent < 30  # about a second on an idle machine
+    with pytest.raises(InputError, match="is CANCELLED and has no result"):
+        ann.call("GET", f"/jobs/{job.id}/files")
+    assert not list((running.data / "jobs" / job.id).rglob("result*"))

@@ -291,6 +291,25 @@ def test_table():
         np.testing.assert_array_equal(values, again[name])
 
 
+def test_the_table_reports_its_progress():
+    mask = islands()
+    graph, places = graph_of(neighbours_of(mask)), 3.0 * np.argwhere(mask)
+    halves = [rows_of(len(places), seed=seed) for seed in (1, 2)]
+    labels = np.random.default_rng(0).integers(0, 6, (len(places), 4))
+    seen = []
+    evaluate(labels, labels, labels, *halves, *graph, places, on_progress=seen.append)
+    assert seen == sorted(seen) and seen[0] == 0 and 0.5 < seen[-1] <= 1 and len(set(seen)) > 10
+    for after in range(len(seen)):
+        left = iter(range(after))
+
+        def stop(fraction, left=left):
+            if next(left, None) is None:
+                raise RunCancelled("stopped")
+
+        with pytest.raises(RunCancelled):
+            evaluate(labels, labels, labels, *halves, *graph, places, on_progress=stop)
+
+
 def test_table_rejects():
     graph = graph_of([{1}, {0}])
     labels, series, places = np.zeros((2, 1), int), rows_of(2), np.zeros((2, 3))
