@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from mgclust import Parcellation, cli, load_result, open_dataset
-from mgclust.base.errors import RunCancelled
+from mgclust.base.errors import InputError, RunCancelled
 from mgclust.datasets import make_bold
 from support.waiting import wait_for
 

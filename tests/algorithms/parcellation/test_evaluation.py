@@ -20,7 +20,7 @@ from mgclust.algorithms.parcellation.evaluation import (
     random_parcels,
 )
 from mgclust.algorithms.parcellation.merge_cuts import labels_after
-from mgclust.base.errors import InputError
+from mgclust.base.errors import InputError, RunCancelled
 from mgclust.datasets import make_bold
 from mgclust.kernels.parcels.pair_correlations import spatial_blocks
 from mgclust.kernels.parcels.ward import ward_merges
