@@ -454,7 +454,7 @@ def test_what_was_done_is_described(tmp_path, files, table):
         ({"confounds": True, "fd_threshold": -1}, "fd_threshold=-1 should be a finite number > 0"),
         ({"confounds": True, "confound_names": "csf,trans_*", "dummy_volumes": 56}, "but needs at least 5 with 3"),
         ({"confounds": "none.tsv", "confound_names": "csf"}, "none.tsv does not exist"),
-        ({"confounds": ["a.tsv", "b.tsv"], "confound_names": "csf"}, "names 2 files, but there are 1 runs"),
+        ({"confounds": ["a.tsv", "b.tsv"], "confound_names": "csf"}, "names 2 file(s), but there are 1 run(s)"),
         ({"confounds": 3, "confound_names": "csf"}, "confounds=3 names no table; give the path"),
         ({"confounds": "", "confound_names": "csf"}, "confounds='' names no table; give the path"),
         ({"confounds": np.ones(3), "confound_names": "csf"}, "names no table; give the path"),

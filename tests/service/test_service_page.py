@@ -438,6 +438,35 @@ def test_by_keyboard_at_the_width_of_a_phone(browser, running, points, tmp_path)
 
 
 @pytest.mark.slow
+def test_a_parcellation_with_several_numbers(browser, running, tmp_path):
+    """Its form takes the numbers as text; the page of the job shows the report and lists the candidates."""
+    make_bold(shape=(6, 6, 5), n_parcels=3, n_timepoints=40, noise=0.3).save(tmp_path)
+    sign_in(browser, running)
+    browser.wait("document.querySelector('#method option')")
+    browser.run("(() => { const m = document.querySelector('#method'); m.value = 'parcellation';"
+                "m.dispatchEvent(new Event('change')); })()")  # fmt: skip
+    browser.run("document.querySelector('#new-job').open = true")
+    browser.run("for (const part of document.querySelectorAll('#new-job details')) part.open = true")
+    browser.choose_file("#files", tmp_path / "bold.nii.gz")
+    browser.choose_file("#mask", tmp_path / "mask.nii.gz")
+
+    def give(numbers):
+        browser.run(f"document.querySelector('#parameters [data-name=n_parcels]').value = '{numbers}'")
+        browser.click("#submission button[type=submit]")
+
+    give("2,,3")
+    browser.wait("document.querySelector('#problem')?.innerText.includes('should be an integer >= 1, or several')")
+    give("3,2,5")
+    browser.wait("document.querySelector('#title')?.innerText.includes('SUCCEEDED')")
+    browser.wait("!document.querySelector('#report').hidden")
+    assert "3,2,5" in browser.run("document.querySelector('#request').innerText")
+    files = browser.run("document.querySelector('#files').innerText")
+    for name in ("candidates/2/labels.npy", "candidates/5/labels.npy", "parcel_evaluation.png", "report.html"):
+        assert name in files
+    assert browser.errors == []
+
+
+@pytest.mark.slow
 def test_the_form_has_all_that_a_submission_may_have(browser, running, points, tmp_path):
     """Made of what the service says of its methods; checked by what arrives there."""
     make_bold(shape=(5, 5, 4), n_parcels=2, n_timepoints=20).save(tmp_path)

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.base import Clusterer, Inputs, UnconvergedWarning, WarmUp
 from mgclust.algorithms.parcellation.evaluation import kept
-from mgclust.algorithms.parcellation.options import CONNECTIVITIES, ParcellationOptions
+from mgclust.algorithms.parcellation.options import ParcellationOptions
 from mgclust.algorithms.parcellation.presentation import ParcellationPresentation
 from mgclust.algorithms.parcellation.ranks import ParcellationOutput, estimate, parcellate
 from mgclust.algorithms.parcellation.subject_series import SubjectColumns, columns_of_subjects
@@ -30,6 +30,7 @@ __all__ = ["Parcellation"]
 
 ONE_RANK = {"cpu": float("inf"), "cuda": float("inf")}  # after the rows are collected, rank 0 does all the work
 DEVIATIONS = 4  # by so many standard deviations, the DCBC must exceed the mean of random parcels
+LEAST_POINTS = 4  # with fewer points in time, Fisher's variance of a correlation, 1 / (points - 3), has no value
 LEAST_HALF = 10  # smallest number of points in time of a half; correlations of fewer cannot be compared
 
 
@@ -202,8 +203,13 @@ class Parcellation(ParcellationOptions, Clusterer):
         dataset, numbers = inputs.dataset, parameters["n_parcels"]
         subjects = columns_of_subjects(dataset, parameters["group"])
         graph = self._graph(dataset, parameters["connectivity"])
-        n = dataset.shape[0]
+        n, t = dataset.shape
         pieces, piece = _pieces(graph)
+        if t < LEAST_POINTS:
+            raise InputError(
+                f"{dataset.name} has {t} points in time, but should have >= {LEAST_POINTS}, because correlations of "
+                "fewer points are arbitrary; give longer series."
+            )
         if numbers[-1] > n:
             raise InputError(f"n_parcels={numbers[-1]} should be <= {n}, the number of rows; request fewer parcels.")
         if numbers[0] < pieces:
@@ -214,7 +220,7 @@ class Parcellation(ParcellationOptions, Clusterer):
             )
         evaluated = parameters["evaluate"] or len(numbers) > 1
         if evaluated:
-            _check_lengths(dataset.shape[1], subjects)
+            _check_lengths(t, subjects)
         arguments = {
             "numbers": numbers,
             "algorithm": parameters["algorithm"],
@@ -236,10 +242,10 @@ class Parcellation(ParcellationOptions, Clusterer):
         return RunSpec(parcellate, arguments, need, "float32", metric="correlation", work=Work(n, "rows", ONE_RANK))
 
     def _graph(self, dataset: Dataset, connectivity: int) -> RowNeighbors:
-        if connectivity not in CONNECTIVITIES:
-            raise InputError(f"connectivity={connectivity} should be 6, 18 or 26: the number of neighbours of a voxel.")
         given, surfaces = getattr(self, "_places", (None, None))
         if given is not None:
+            if surfaces is not None:
+                raise InputError("surfaces has no effect with neighbors, which are the whole graph; give one of both.")
             return checked_neighbors(given, dataset.shape[0])
         if not isinstance(dataset, VolumeDataset):
             raise InputError(

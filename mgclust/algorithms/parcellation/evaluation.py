@@ -10,7 +10,8 @@ ascending, and each edge is in the lists of both its rows. An island is a connec
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +41,7 @@ __all__ = [
     "homogeneity",
     "kept",
     "n_pieces",
+    "part_of",
     "random_dcbc",
     "silhouettes",
 ]
@@ -54,6 +56,11 @@ MIN_FRACTION = 0.95  # a number of parcels can be chosen if its DCBC is at least
 N_DRAWS = 20  # random parcellations with which the chosen number is compared
 NULLS = ("random", "coordinates")
 SCORES = ("homogeneity", "held_out", "dcbc", "split_half_ari", "silhouette")
+# Ends of the steps of `evaluate` as fractions of its time: null parcels, pairs of near rows, homogeneities and
+# silhouettes.
+STEP_ENDS = (0.05, 0.75, 1.0)
+
+OnProgress = Callable[[float], None]
 
 
 class DistanceProfile(NamedTuple):
@@ -130,7 +137,12 @@ def homogeneity(series: Any, labels: Any) -> float:
 
 
 def distance_profile(
-    series: Any, candidates: Any, coordinates: Any, max_distance: float = 35.0, bin_width: float = 1.0
+    series: Any,
+    candidates: Any,
+    coordinates: Any,
+    max_distance: float = 35.0,
+    bin_width: float = 1.0,
+    on_progress: OnProgress | None = None,
 ) -> DistanceProfile:
     """Average the correlations within and between parcels in bins of distance, for many label vectors at once.
 
@@ -151,6 +163,8 @@ def distance_profile(
     bin_width : float, default=1.0
         Width of a bin in mm. Bin b has the distances from ``b * bin_width`` (excluded) to ``(b + 1) * bin_width``
         (included, with a tolerance of a millionth of a bin), so rows at the same place form no pair.
+    on_progress : callable, optional
+        Receives the completed fraction, often. If it raises an error, the work ends.
 
     Returns
     -------
@@ -182,9 +196,9 @@ def distance_profile(
         which[c] = large.setdefault((vector < 0).tobytes(), len(large))
     first = [int(np.flatnonzero(which == number)[0]) for number in range(len(large))]
     unions = np.where(labels[first] < 0, np.int32(-1), np.int32(0))
-    sums, counts = correlations_by_distance(
-        unit_rows(rows, dtype=rows.dtype), places, np.concatenate([labels, unions]), bin_width, n_bins
-    )
+    vectors, on_progress = np.concatenate([labels, unions]), on_progress or _ignore
+    unit = unit_rows(rows, dtype=rows.dtype)
+    sums, counts = correlations_by_distance(unit, places, vectors, bin_width, n_bins, on_progress)
     inside, n_inside = sums[: len(labels)], counts[: len(labels)]
     across, n_across = sums[len(labels) :][which] - inside, counts[len(labels) :][which] - n_inside
     return DistanceProfile(
@@ -197,7 +211,12 @@ def distance_profile(
 
 
 def dcbc(
-    series: Any, candidates: Any, coordinates: Any, max_distance: float = 35.0, bin_width: float = 1.0
+    series: Any,
+    candidates: Any,
+    coordinates: Any,
+    max_distance: float = 35.0,
+    bin_width: float = 1.0,
+    on_progress: OnProgress | None = None,
 ) -> np.ndarray:
     """Return the distance-controlled boundary coefficient (DCBC) of each candidate.
 
@@ -214,7 +233,7 @@ def dcbc(
 
     Parameters
     ----------
-    series, candidates, coordinates, max_distance, bin_width
+    series, candidates, coordinates, max_distance, bin_width, on_progress
         See `distance_profile`.
 
     Returns
@@ -245,10 +264,10 @@ def dcbc(
     >>> dcbc(series, [[0, 0], [0, 1], [1, 1], [1, 0]], line).round(3).tolist()
     [2.0, -2.0]
     """
-    return distance_profile(series, candidates, coordinates, max_distance, bin_width).dcbc
+    return distance_profile(series, candidates, coordinates, max_distance, bin_width, on_progress).dcbc
 
 
-def silhouettes(series: Any, candidates: Any) -> np.ndarray:
+def silhouettes(series: Any, candidates: Any, on_progress: OnProgress | None = None) -> np.ndarray:
     """Return the mean silhouette of the rows of each candidate, for the distance 1 - r of two rows with correlation r.
 
     The silhouette of a row is (b - a) / max(a, b). a is the mean distance of the row to the other rows of its parcel,
@@ -265,6 +284,8 @@ def silhouettes(series: Any, candidates: Any) -> np.ndarray:
         series.
     candidates : array of shape (n,) or (n, n_candidates), int
         One label vector per candidate; -1 for rows in no parcel, which are left out.
+    on_progress : callable, optional
+        Receives the completed fraction.
 
     Returns
     -------
@@ -295,8 +316,11 @@ def silhouettes(series: Any, candidates: Any) -> np.ndarray:
     """
     rows = _checked_series(series, "series")
     labels = _checked_labels(candidates, len(rows), "candidates")
-    unit = unit_rows(rows, dtype=rows.dtype)
-    return np.array([_silhouette(unit, each) for each in labels])
+    unit, found = unit_rows(rows, dtype=rows.dtype), []
+    for at, each in enumerate(labels):
+        (on_progress or _ignore)(at / len(labels))
+        found.append(_silhouette(unit, each))
+    return np.array(found)
 
 
 def n_pieces(labels: Any, starts: Any, columns: Any) -> np.ndarray:
@@ -386,6 +410,7 @@ def evaluate(
     seed: int = 0,
     max_distance: float = 35.0,
     bin_width: float = 1.0,
+    on_progress: OnProgress | None = None,
 ) -> dict[str, np.ndarray]:
     """Make a table with the scores of parcels and of null parcels, for several numbers of parcels.
 
@@ -405,6 +430,8 @@ def evaluate(
         Seed of the null parcels.
     max_distance, bin_width : float
         See `distance_profile`.
+    on_progress : callable, optional
+        Receives the completed fraction, often. If it raises an error, the evaluation ends.
 
     Returns
     -------
@@ -461,8 +488,13 @@ def evaluate(
     islands = connected_components(neighbor_matrix(starts, columns), directed=False, return_labels=False)
     ks = [max(int((each > 0).sum()), islands) for each in sizes]
     seeds = np.random.SeedSequence(seed).generate_state(2).tolist()
-    random = [random_parcels(starts, columns, ks, each).T for each in seeds]
-    compact = [coordinate_parcels(coordinates, starts, columns, ks, each).T for each in seeds]
+    steps = [part_of(on_progress or _ignore, *ends) for ends in pairwise((0.0, *STEP_ENDS))]
+    random, compact = [], []
+    for at, each in enumerate(seeds):
+        steps[0](at / 2)
+        random.append(random_parcels(starts, columns, ks, each).T)
+        steps[0]((2 * at + 1) / 4)
+        compact.append(coordinate_parcels(coordinates, starts, columns, ks, each).T)
     table = {
         "scan_n_clusters": np.array([(each > 0).sum() for each in sizes], np.int64),
         "scan_pieces": np.array([n_pieces(vector, starts, columns).sum() for vector in given[0]], np.int64),
@@ -476,13 +508,17 @@ def evaluate(
         table[f"scan_{name}_largest"] = np.array([each.max() for each in rows], np.int64)
     # One array has the parcels and the null parcels of a half, so that each pair of rows is visited once per half.
     both = [np.concatenate(each) for each in zip(given[1:], random, compact, strict=True)]
-    other = np.mean([_homogeneities(halves[1 - h], both[h]) for h in (0, 1)], axis=0)
-    edges = np.mean([dcbc(halves[1 - h], both[h].T, coordinates, max_distance, bin_width) for h in (0, 1)], axis=0)
+    quarters = [part_of(steps[2], i / 4, (i + 1) / 4) for i in range(4)]
+    other = np.mean([_homogeneities(halves[1 - h], both[h], quarters[h]) for h in (0, 1)], axis=0)
+    edges = []
+    for h in (0, 1):
+        progress = part_of(steps[1], h / 2, (h + 1) / 2)
+        edges.append(dcbc(halves[1 - h], both[h].T, coordinates, max_distance, bin_width, progress))
     ari = np.array([agreement(a, b) for a, b in zip(*both, strict=True)])
     entire = np.concatenate([given[0], random[0], compact[0]])
-    own = _homogeneities(_checked_series(series, "series"), entire)
-    shape = silhouettes(series, entire.T)
-    for score, values in zip(SCORES, (own, other, edges, ari, shape), strict=True):
+    own = _homogeneities(_checked_series(series, "series"), entire, quarters[2])
+    shape = silhouettes(series, entire.T, quarters[3])
+    for score, values in zip(SCORES, (own, other, np.mean(edges, axis=0), ari, shape), strict=True):
         for name, part in zip(("", *(f"{null}_" for null in NULLS)), np.split(values, 3), strict=True):
             table[f"scan_{name}{score}"] = part
     return table
@@ -546,7 +582,15 @@ def kept(table: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def random_dcbc(
-    k: int, first_series: Any, second_series: Any, starts: Any, columns: Any, coordinates: Any, *, seed: int = 0
+    k: int,
+    first_series: Any,
+    second_series: Any,
+    starts: Any,
+    columns: Any,
+    coordinates: Any,
+    *,
+    seed: int = 0,
+    on_progress: OnProgress | None = None,
 ) -> np.ndarray:
     """Return the DCBC of several draws of random parcels, which shows how far chance alone raises a DCBC.
 
@@ -561,6 +605,8 @@ def random_dcbc(
         See `evaluate`.
     seed : int, default=0
         Seed of the parcels; they differ from those of `evaluate`.
+    on_progress : callable, optional
+        Receives the completed fraction.
 
     Returns
     -------
@@ -570,10 +616,20 @@ def random_dcbc(
     """
     seeds = np.random.SeedSequence([seed, 1]).generate_state(2 * N_DRAWS).reshape(2, N_DRAWS).tolist()
     found = []
-    for series, several in zip((first_series, second_series), seeds, strict=True):
+    for half, (series, several) in enumerate(zip((first_series, second_series), seeds, strict=True)):
+        progress = part_of(on_progress or _ignore, half / 2, (half + 1) / 2)
         draws = np.stack([random_parcels(starts, columns, k, each) for each in several], axis=1)
-        found.append(dcbc(series, draws, coordinates))
+        found.append(dcbc(series, draws, coordinates, on_progress=progress))
     return np.mean(found, axis=0)
+
+
+def _ignore(fraction: float) -> None:
+    pass
+
+
+def part_of(on_progress: OnProgress, begin: float, end: float) -> OnProgress:
+    """Return a function that receives the completed fraction of a part, from `begin` to `end` of the whole."""
+    return lambda fraction: on_progress(begin + (end - begin) * fraction)
 
 
 def _checked_series(series: Any, name: str) -> np.ndarray:
@@ -647,15 +703,23 @@ def _silhouette(unit: np.ndarray, labels: np.ndarray) -> float:
     return float(values.mean())
 
 
-def _homogeneities(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def _homogeneities(rows: np.ndarray, labels: np.ndarray, on_progress: OnProgress = _ignore) -> np.ndarray:
     """Return the homogeneity of each label vector, an int32 array of shape (n_candidates, n)."""
-    (means, lengths), batch = means_and_lengths(rows), max(1, BATCH_LABELS // len(rows))
+    on_progress(0.0)
+    (means, lengths), batch, count = means_and_lengths(rows), max(1, BATCH_LABELS // len(rows)), len(labels)
     scaling = means, np.divide(1, lengths, out=np.zeros(len(rows)), where=lengths > 0)
-    parts = [_homogeneities_of(rows, *scaling, labels[at : at + batch]) for at in range(0, len(labels), batch)]
+    parts = [
+        _homogeneities_of(
+            rows, *scaling, labels[at : at + batch], part_of(on_progress, at / count, min(at + batch, count) / count)
+        )
+        for at in range(0, count, batch)
+    ]
     return np.concatenate(parts)
 
 
-def _homogeneities_of(rows: np.ndarray, means: np.ndarray, scales: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def _homogeneities_of(
+    rows: np.ndarray, means: np.ndarray, scales: np.ndarray, labels: np.ndarray, on_progress: OnProgress
+) -> np.ndarray:
     counts = [np.bincount(vector[vector >= 0]) for vector in labels]
     ends = np.cumsum([len(each) for each in counts])
     begins = ends - [len(each) for each in counts]
@@ -666,6 +730,7 @@ def _homogeneities_of(rows: np.ndarray, means: np.ndarray, scales: np.ndarray, l
     )
     squares = np.zeros(parcels.shape[0])
     for at in range(0, rows.shape[1], SLICE):
+        on_progress(at / rows.shape[1])
         sums = parcels @ ((rows[:, at : at + SLICE] - means[:, None]) * scales[:, None])
         squares += np.einsum("ij,ij->i", sums, sums)
     varying = parcels @ (scales > 0).astype(np.float64)

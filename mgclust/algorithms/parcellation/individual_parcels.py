@@ -75,7 +75,7 @@ def individual_parcels(
     labels, passes = np.empty((len(series), n_subjects), np.int32), []
     scores: dict[str, list[float]] = {}
 
-    def moved(rows: np.ndarray, progress: Callable[[int], None]) -> tuple[np.ndarray, int]:
+    def moved(rows: np.ndarray, progress: Callable[[float], None]) -> tuple[np.ndarray, int]:
         return move_borders(rows, starts, columns, group, progress, compactness)
 
     def keep(name: str, value: float) -> None:
@@ -83,7 +83,7 @@ def individual_parcels(
 
     for at in range(n_subjects):
 
-        def progress(done: int, at: int = at) -> None:
+        def progress(done: float, at: int = at) -> None:
             on_progress((at + done / PASSES) / n_subjects)
 
         own = unit_rows(series[:, ends[at] : ends[at + 1]])

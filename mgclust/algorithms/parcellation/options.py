@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from mgclust.algorithms.declaration import Declaration
-from mgclust.params import Boolean, Choice, Constraint, Integer, Integers, Real
+from mgclust.params import Boolean, Choice, Constraint, IntegerOf, Integers, Real
 from mgclust.params.relations import Ignored
 
 __all__ = ["ALGORITHMS", "CONNECTIVITIES", "ParcellationOptions"]
@@ -31,8 +31,10 @@ class ParcellationOptions(Declaration):
             at_least=0,
             help="With refine: what a neighbour in the same parcel is worth, beside correlations from -1 to 1.",
         ),
-        "connectivity": Integer(
-            at_least=6, at_most=26, help="Neighbours of a voxel: 6 (faces), 18 (faces, edges) or 26 (corners too)."
+        "connectivity": IntegerOf(
+            *CONNECTIVITIES,
+            help="Neighbours of a voxel: 6 (faces), 18 (faces, edges) or 26 (corners too).",
+            remedy="give the number of neighbours of a voxel",
         ),
         "evaluate": Boolean(help="Compare the numbers of parcels between halves of the series; always with several."),
         "group": Boolean(

@@ -6,8 +6,9 @@ Stages::
     merge        Ward's merges of neighbours        (`mgclust.kernels.parcels.ward`), or communities, or affinity
                  propagation
     refine       moves across the borders           (`mgclust.kernels.parcels.borders`)
-    evaluate     merge and refine for both halves of the series, and compare their parcels
+    evaluate     compare the parcels of both halves of the series, which are also merged and refined
     individual   moves across the borders by the series of each subject of a group (`individual_parcels`)
+    describe     the most typical row and the homogeneity of each parcel
 
 Every stage after the first runs on the host of rank 0; only communities and affinity propagation use the GPU of rank 0.
 Before the merges, each series is centred and scaled to length 1. So a product of two series is their correlation r, and
@@ -26,17 +27,20 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.parcellation.evaluation import chosen, evaluate, homogeneity, random_dcbc
+from mgclust.algorithms.parcellation.evaluation import chosen, evaluate, homogeneity, part_of, random_dcbc
 from mgclust.algorithms.parcellation.exemplar_levels import ExemplarLevels, needed_by_levels
 from mgclust.algorithms.parcellation.individual_parcels import IndividualParcels, individual_parcels
 from mgclust.algorithms.parcellation.merge_cuts import labels_after
 from mgclust.algorithms.parcellation.subject_series import SubjectColumns, join_subjects
 from mgclust.algorithms.parcellation.unit_rows import unit_rows
 from mgclust.algorithms.parcellation.voxel_communities import VoxelCommunities
+from mgclust.base.errors import InputError
 from mgclust.engine.memory import Estimate
 from mgclust.engine.spmd import Context
-from mgclust.kernels.parcels.borders import PASSES, move_borders
+from mgclust.kernels.parcels.borders import PASSES, add_rows, move_borders, products_with_sums
 from mgclust.kernels.parcels.ward import ward_merges
+
+EVALUATED = 0.8  # fraction of the evaluation that is done before the chosen number is compared with random parcels
 
 __all__ = ["ParcellationOutput", "estimate", "parcellate"]
 
@@ -78,6 +82,8 @@ def parcellate(
         series = _on_rank_0(context)
     output, labels = None, None
     if series is not None:
+        if not (series.max(axis=1) > series.min(axis=1)).any():
+            raise InputError(f"X: none of the {len(series)} series changes over time; give series that vary.")
         graph = starts, columns
         if subjects is None:
             rows, half = unit_rows(series), series.shape[1] // 2
@@ -95,16 +101,31 @@ def parcellate(
             ]
             with context.stage("evaluate"):
                 whole, first, second = (np.stack(each, axis=1) for each in (candidates, *of_halves))
-                found = evaluate(whole, first, second, rows, *halves, *graph, coordinates, seed=seed)
-                null = random_dcbc(chosen(found), *halves, *graph, coordinates, seed=seed)
-            best = numbers.index(chosen(found))
+                progress = context.progress
+                found = evaluate(
+                    whole,
+                    first,
+                    second,
+                    rows,
+                    *halves,
+                    *graph,
+                    coordinates,
+                    seed=seed,
+                    on_progress=part_of(progress, 0.0, EVALUATED),
+                )
+                best, rest = numbers.index(chosen(found)), part_of(progress, EVALUATED, 1.0)
+                null = random_dcbc(numbers[best], *halves, *graph, coordinates, seed=seed, on_progress=rest)
         if subjects is not None and compactness is not None:
             with context.stage("individual"):
                 individual = individual_parcels(
                     rows, ends, candidates[best], *graph, compactness, evaluated, context.progress
                 )
         labels = np.stack(candidates if individual is None else [*candidates, *individual.labels.T], axis=1)
-        described = [_describe(rows, each) for each in candidates]
+        described = []
+        with context.stage("describe"):
+            for at, each in enumerate(candidates):
+                context.progress(at / len(candidates), n_clusters=numbers[at])
+                described.append(_describe(rows, each))
         output = ParcellationOutput(
             numbers,
             best,
@@ -172,7 +193,7 @@ def _candidates(
         with context.stage("refine"):
             for at, labels in enumerate(candidates):
 
-                def progress(done: int, at: int = at) -> None:
+                def progress(done: float, at: int = at) -> None:
                     context.progress((at + done / PASSES) / len(numbers), n_clusters=numbers[at])
 
                 candidates[at], passes[at] = move_borders(rows, starts, columns, labels, progress, compactness)
@@ -183,8 +204,8 @@ def _describe(rows: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, float]:
     """Return the most typical row of each parcel, and the homogeneity of the parcels."""
     count = int(labels.max()) + 1
     sums = np.zeros((count, rows.shape[1]))
-    np.add.at(sums, labels, rows)
-    likeness = np.einsum("ij,ij->i", rows, sums[labels])
+    add_rows(rows, labels, sums)
+    likeness = products_with_sums(rows, labels, sums)
     order = np.lexsort((-likeness, labels))
     return order[np.searchsorted(labels[order], np.arange(count))], homogeneity(rows, labels)
 

@@ -138,6 +138,9 @@ class Submission(_Strict):
                     raise InputError(
                         f"{name}={str(value)[:80]!r} should name a file as {{'upload': id}} or {{'path': path}}."
                     )
+            elif isinstance(value, list) and "," in constraints[name].type:  # several integers, as JSON writes them
+                if not all(isinstance(each, int) for each in value):
+                    raise constraints[name].refuse(name, value)
             elif not isinstance(value, (str, int, float, bool, type(None))):
                 raise InputError(f"{name} should be a number, a string or a boolean; arrays are not accepted here.")
         plain = {name: value for name, value in self.parameters.items() if name not in self.files()}

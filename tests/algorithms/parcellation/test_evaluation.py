@@ -21,7 +21,7 @@ from mgclust.algorithms.parcellation.evaluation import (
 )
 from mgclust.algorithms.parcellation.merge_cuts import labels_after
 from mgclust.algorithms.parcellation.null_parcels import coordinate_parcels, random_parcels
-from mgclust.base.errors import InputError
+from mgclust.base.errors import InputError, RunCancelled
 from mgclust.datasets import make_bold
 from mgclust.kernels.parcels.pair_correlations import spatial_blocks
 from mgclust.kernels.parcels.ward import ward_merges
@@ -327,6 +327,25 @@ def test_table():
     again = evaluate(whole, first, second, series, *halves, *graph, places, seed=4, max_distance=14.0, bin_width=2.0)
     for name, values in table.items():
         np.testing.assert_array_equal(values, again[name])
+
+
+def test_the_table_reports_its_progress():
+    mask = islands()
+    graph, places = graph_of(neighbours_of(mask)), 3.0 * np.argwhere(mask)
+    halves = [rows_of(len(places), seed=seed) for seed in (1, 2)]
+    labels = np.random.default_rng(0).integers(0, 6, (len(places), 4))
+    seen = []
+    evaluate(labels, labels, labels, *halves, *graph, places, on_progress=seen.append)
+    assert seen == sorted(seen) and seen[0] == 0 and 0.5 < seen[-1] <= 1 and len(set(seen)) > 10
+    for after in range(len(seen)):
+        left = iter(range(after))
+
+        def stop(fraction, left=left):
+            if next(left, None) is None:
+                raise RunCancelled("stopped")
+
+        with pytest.raises(RunCancelled):
+            evaluate(labels, labels, labels, *halves, *graph, places, on_progress=stop)
 
 
 def test_table_rejects():
