@@ -47,12 +47,11 @@ class Case(NamedTuple):
 
 SMALL = (10, 6_000, 156, 50)
 CASES: dict[str, Case] = {
+    "20 subjects": Case(20, 48_751, 156, 200, 1.0, 2.0, {}),
     "small": Case(*SMALL, 1.0, 2.0, {"evaluate": True}),
     "small, larger steps": Case(*SMALL, 2.0, 2.0, {"evaluate": True}),
     "small, no steps": Case(*SMALL, 0.0, 2.0, {"evaluate": True}),
     "small, more noise": Case(*SMALL, 1.0, 4.0, {"evaluate": True}),
-    "20 subjects": Case(20, 48_751, 156, 200, 1.0, 2.0, {}),
-    "20 subjects, evaluation": Case(20, 48_751, 156, 200, 1.0, 2.0, {"n_parcels": [100, 200, 300]}),
 }
 
 

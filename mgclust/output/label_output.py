@@ -141,9 +141,7 @@ def _write_segmentation(
         if len(centers) != n_clusters:
             raise InputError(f"centers has {len(centers)} rows, it should have one for each of {n_clusters} clusters.")
     runs = list(range(len(dataset.runs))) if subject is None else dataset.runs_of_subjects()[subject]
-    stem = output_stem([dataset.runs[at].location.path for at in runs], method)
-    if subject is not None and subject.startswith("sub-") and subject not in stem.split("_"):
-        stem = f"{subject}_{stem}"  # a folder states the subject, and the name of the file does not
+    stem = output_stem([dataset.runs[at].location.path for at in runs], method, subject)
     keys = dataset.to_grid(labels + 1).astype(np.int32)
     surfaces: list[Path] = []
     volume = directory / f"{stem}{'.nii.gz' if dataset.kind == 'nifti' else '.dlabel.nii'}"
@@ -174,7 +172,7 @@ def _write_segmentation(
     return [volume, table, sidecar, *surfaces]
 
 
-def output_stem(paths: list[str], method: str) -> str:
+def output_stem(paths: list[str], method: str, subject: str | None = None) -> str:
     """Name the output files after the input files, like BIDS derivatives.
 
     Parameters
@@ -183,8 +181,10 @@ def output_stem(paths: list[str], method: str) -> str:
         Paths of the runs. If there are several, the name has only the parts that they share, without ``run``.
     method : str
         Name of the method. Its words become one word in camel case, because BIDS reserves hyphens.
+    subject : str, optional
+        Subject of all runs, such as ``sub-01``, which begins the name even if only a folder states it.
     """
-    parts, *others_parts = map(_name_parts, paths)
+    parts, *others_parts = (_name_parts(path, subject) for path in paths)
     if others_parts:
         shared = [part for part in parts if all(part in each for each in others_parts)]
         kept = [part for part in shared if not re.fullmatch(r"run-\d+", part)]
@@ -193,11 +193,13 @@ def output_stem(paths: list[str], method: str) -> str:
     return "_".join([*parts, f"desc-{first}{''.join(map(str.capitalize, others))}", "dseg"])
 
 
-def _name_parts(path: str) -> list[str]:
+def _name_parts(path: str, subject: str | None) -> list[str]:
     """Return the entities of a BIDS name, without its suffix."""
     name = PurePosixPath(urlparse(path).path if "://" in path else Path(path).name).name
     name = re.sub(r"(\.dtseries)?\.nii(\.gz)?$", "", name, flags=re.IGNORECASE)
     parts = [part for part in name.split("_") if not part.startswith("desc-")]
+    if subject is not None and subject.startswith("sub-") and subject not in parts:
+        parts = [subject, *parts]
     return parts[:-1] if len(parts) > 1 and parts[-1] == "bold" else parts
 
 

@@ -232,3 +232,19 @@ def test_a_series_is_prepared_with_its_table(running, ann, tmp_path, monkeypatch
     assert info["state"] == "SUCCEEDED" and info["request"]["options"] == {"smoothing_fwhm": 6, "confound_names": "cs*"}
     assert cli.run_command([*call, "--remote"]) == 2
     assert "confounds='auto' does not work with --remote" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_parcels_of_a_group_are_among_the_files_of_a_job(ann, tmp_path):
+    """Subjects of uploads come from their names, and from folders on the machine of the client."""
+    for subject in (1, 2):
+        made = make_bold(shape=(5, 5, 4), n_parcels=2, n_timepoints=20, random_state=subject)
+        made.save(tmp_path / f"sub-{subject}")
+    runs, mask = [tmp_path / f"sub-{subject}" / "bold.nii.gz" for subject in (1, 2)], tmp_path / "sub-1" / "mask.nii.gz"
+    with pytest.raises(InputError, match=r"files of 2 subjects \(sub-1, sub-2\); give group=True"):
+        ann.submit("parcellation", runs, mask=mask, n_parcels=2).wait()
+    job = ann.submit("parcellation", runs, mask=mask, n_parcels=2, group=True).wait()
+    result = job.result(tmp_path / "result")
+    assert result.diagnostics["subjects"] == ["sub-1", "sub-2"]
+    names = sorted(path.name for path in (tmp_path / "result" / "individual" / "sub-2").iterdir())
+    assert names == [f"sub-2_desc-parcellation_dseg.{end}" for end in ("json", "nii.gz", "tsv")]

@@ -280,7 +280,7 @@ class Parcellation(ParcellationOptions, Clusterer):
         arrays |= table or {}
         if value.random_dcbc is not None:
             arrays["random_dcbc"] = value.random_dcbc
-        diagnostics = {"passes": value.passes[at], "unconverged_levels": value.unconverged}
+        diagnostics: dict[str, Any] = {"passes": value.passes[at], "unconverged_levels": value.unconverged}
         self.subjects_ = self.individual_labels_ = self.individual_scores_ = None
         if self.group and isinstance(inputs.dataset, VolumeDataset):
             self.subjects_ = diagnostics["subjects"] = list(inputs.dataset.runs_of_subjects())
@@ -289,7 +289,7 @@ class Parcellation(ParcellationOptions, Clusterer):
             self.individual_labels_ = outcome.arrays["individual_labels"]
             self.individual_scores_ = {name[8:]: scores for name, scores in value.individual.scores.items()}
             arrays |= {"individual_labels": self.individual_labels_, **value.individual.scores}
-            warnings += _individual_doubts(value.individual.passes, self.subjects_ or [])
+            warnings += _individual_doubts(value.individual.passes, diagnostics["subjects"])
         scores = {"n_clusters": self.n_clusters_, "homogeneity": self.homogeneity_}
         if self.evaluation_ is not None:
             scores |= {name: float(self.evaluation_[name][at]) for name in ("held_out", "dcbc", "split_half_ari")}

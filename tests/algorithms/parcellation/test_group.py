@@ -334,5 +334,5 @@ def test_a_folder_that_states_the_subject_names_the_files(tmp_path, group):
     files = [save(tmp_path / f"sub-{s}" / "bold.nii.gz", rows, group.mask) for s, rows in enumerate(group.series[:2])]
     command = ["parcellate", *map(str, files), "--group", "--n-parcels", "5", "--cpu", "-o", str(tmp_path / "out")]
     assert run_command(command) == 0
-    assert (tmp_path / "out" / "individual" / "sub-1" / "sub-1_bold_desc-parcellation_dseg.nii.gz").exists()
+    assert (tmp_path / "out" / "individual" / "sub-1" / "sub-1_desc-parcellation_dseg.nii.gz").exists()
     assert (tmp_path / "out" / "bold_desc-parcellation_dseg.nii.gz").exists()
