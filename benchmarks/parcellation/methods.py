@@ -173,9 +173,9 @@ def since(began: dict[str, float]) -> dict[str, float]:
 
 
 def small() -> Series:
-    """A series for the first call of a method, which loads packages and compiles."""
+    """A series for the first call of a method, which loads packages and compiles, also for more than 1,024 rows."""
     rng = np.random.default_rng(0)
-    return Series(standardised(rng.standard_normal((1000, 40))), np.ones((10, 10, 10), bool), np.diag([3.0, 3, 3, 1]))
+    return Series(standardised(rng.standard_normal((1200, 40))), np.ones((12, 10, 10), bool), np.diag([3.0, 3, 3, 1]))
 
 
 def main() -> None:
