@@ -52,7 +52,8 @@ def write_labels(
     - BOLD series (NIfTI): a volume, a table and a JSON file. The volume ``<stem>_desc-<method>_dseg.nii.gz`` has the
       grid of the series (int32; 0 is background, cluster k has the value k + 1). The table ``_dseg.tsv`` has one line
       per cluster; cluster 0 is called ``parcel 1``. If the series was opened with an atlas, the columns
-      ``atlas_index``, ``atlas_name`` and ``atlas_dice`` describe the label with the largest overlap. ``_dseg.json`` describes how the clusters were computed.
+      ``atlas_index``, ``atlas_name`` and ``atlas_dice`` describe the label with the largest overlap. ``_dseg.json``
+      describes how the clusters were computed.
     - CIFTI file: the same, with ``_dseg.dlabel.nii`` instead of the volume. In addition, each cortex gets a GIFTI file
       of labels with the same values and colours, ``<stem>_hemi-L_desc-<method>_dseg.label.gii`` or ``hemi-R``. A vertex
       that is not a row has the value 0.

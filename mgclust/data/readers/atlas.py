@@ -26,7 +26,7 @@ from mgclust.data.readers.gifti import is_gifti, label_name
 from mgclust.data.readers.nifti import SeriesFile, is_volume, read_label_volume
 from mgclust.outside.quoting import shortened
 
-__all__ = ["Atlas", "atlas_locations", "read_atlas"]
+__all__ = ["Atlas", "atlas_locations", "read_atlas", "with_table"]
 
 _TABLE = ".tsv"
 _LONGEST_LINE = 2**20  # characters
@@ -103,7 +103,7 @@ def atlas_locations(atlas: Any, series: SeriesFile) -> list[Location]:
     """
     paths = listed_paths(atlas)
     if paths is not None:
-        given = list(map(Location.of, paths))
+        given = with_table(paths)
     elif is_image(atlas) or (hasattr(atlas, "__array__") and series.kind == "nifti"):
         given = [volume_location(atlas, series.grid, "atlas")]
     else:
@@ -121,9 +121,22 @@ def atlas_locations(atlas: Any, series: SeriesFile) -> list[Location]:
             f"atlas names {len(labels)} files of labels, such as {labels[1].name!r}; give one file, or one .label.gii "
             "file for each hemisphere."
         )
-    if len(given) == len(labels) and series.kind == "nifti" and (table := _table_next_to(labels[0])) is not None:
-        given.append(table)
     return given
+
+
+def with_table(paths: Sequence[Any]) -> list[Location]:
+    """Return the locations of the files of an atlas, with the table next to a volume if there is only a volume.
+
+    Parameters
+    ----------
+    paths : sequence of paths
+        The files.
+    """
+    given = list(map(Location.of, paths))
+    if len(given) > 1 or is_dlabel(given[0]) or not is_volume(given[0]):
+        return given
+    table = _table_next_to(given[0])
+    return given if table is None else [*given, table]
 
 
 def read_atlas(locations: Sequence[Location], series: SeriesFile) -> Atlas:
@@ -242,7 +255,7 @@ def _read_names(location: Location) -> dict[int, str]:
         header = _columns(next(lines, []))
         if not set(_COLUMNS) <= set(header):
             there = shortened(", ".join(header)) or "none"
-            raise InputError(f"{where} needs the columns index and name, but its columns are {there}; repair the table.")
+            raise InputError(f"{where} needs the columns index and name, but its columns are {there}; repair it.")
         index, name = (header.index(column) for column in _COLUMNS)
         names: dict[int, str] = {}
         for fields in lines:

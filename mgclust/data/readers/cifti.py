@@ -255,9 +255,7 @@ def _same_voxels(own: Any, others: Any) -> bool:
     return bool(np.allclose(own.affine, others.affine, rtol=0, atol=1e-3))
 
 
-def labels_on_rows(
-    labels: Location, series: Location, what: str = "labels"
-) -> tuple[str, np.ndarray, dict[int, str]]:
+def labels_on_rows(labels: Location, series: Location, what: str = "labels") -> tuple[str, np.ndarray, dict[int, str]]:
     """Read labels of the vertices of one structure, and assign them to grayordinates.
 
     Parameters
