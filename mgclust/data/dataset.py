@@ -113,7 +113,7 @@ def open_dataset(
     surfaces : path or sequence of paths, optional
         Surfaces of a CIFTI file, for `Parcellation`: a .surf.gii file for each structure that has vertices. A surface
         belongs to the structure that its metadata name (``AnatomicalStructurePrimary``). If they name none, its
-        hemisphere is taken from its name (``hemi-L``, ``.L.`` or ``lh.``), else from its place in the list.
+        hemisphere is taken from its name (``hemi-L``, ``.L.``, ``lh`` or ``left``), else from its place in the list.
     atlas : path, nibabel image, array or sequence of paths, optional
         Labels of regions, with which clusters are compared: for a volume, a volume of labels on the same grid, as a
         path, image or array; for a CIFTI file, a .dlabel.nii file, or a .label.gii file for each hemisphere. 0 and

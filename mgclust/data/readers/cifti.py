@@ -44,8 +44,9 @@ CORTICES = {"cortex_left": ("CortexLeft", "L"), "cortex_right": ("CortexRight", 
 _DLABEL = ".dlabel.nii"
 _REMEDY = "give surfaces: the .surf.gii file of each, such as sub-01_hemi-L_midthickness.surf.gii"
 # Parts of the names of surfaces whose metadata name no structure.
-_SIDES = {"hemi-L": "cortex_left", "L": "cortex_left", "lh": "cortex_left",
-          "hemi-R": "cortex_right", "R": "cortex_right", "rh": "cortex_right"}  # fmt: skip
+_SIDES = dict.fromkeys(("hemi-L", "L", "lh", "left"), "cortex_left") | dict.fromkeys(
+    ("hemi-R", "R", "rh", "right"), "cortex_right"
+)
 
 
 class BrainStructure(NamedTuple):
@@ -133,8 +134,8 @@ def read_meshes(surfaces: Sequence[Location], series: Location) -> dict[str, Mes
     """Read the mesh of each structure of a CIFTI file that has vertices.
 
     A surface belongs to the structure that its metadata name (``AnatomicalStructurePrimary``). If they name none, its
-    hemisphere is taken from the name of the file (``hemi-L``, ``.L.`` or ``lh.``). Other surfaces belong to the
-    remaining structures, in the order of the CIFTI file. A surface is ignored if it names a structure that the CIFTI
+    hemisphere is taken from the name of the file (``hemi-L``, ``.L.``, ``lh`` or ``left``). Other surfaces belong to
+    the remaining structures, in the order of the CIFTI file. A surface is ignored if it names a structure that the CIFTI
     file does not have.
 
     Parameters
