@@ -260,6 +260,56 @@ def test_a_rank_that_hangs_runs_into_the_deadline():
     assert isinstance(errors[2], RunFailed)
 
 
+@pytest.mark.parametrize("size", [2, 5])
+def test_ranks_wait_for_a_rank_that_works_alone_longer_than_the_deadline(size):
+    def alone(context):
+        if context.rank == 0:
+            time.sleep(1.6)
+        context.comm.barrier(limited=False)
+        return int(context.comm.all_reduce(np.ones(1, np.int64))[0])  # the deadline is in force again
+
+    assert run_threads(alone, size, timeout=1.0) == [size] + [None] * (size - 1)
+
+
+def test_an_error_of_a_rank_that_works_alone_ends_the_wait():
+    def alone(context):
+        if context.rank == 0:
+            time.sleep(1.2)
+            raise RunFailed("no more memory")
+        context.comm.barrier(limited=False)
+
+    errors = run_threads(alone, 3, timeout=1.0)
+    assert "no more memory" in str(errors[0])
+    assert all(isinstance(error, RunFailed) for error in errors[1:])
+
+
+def test_parcels_of_rank_0_may_take_longer_than_the_deadline(monkeypatch):
+    """Other ranks gave up after the 300 s of a collective."""
+    from mgclust.algorithms.parcellation import ranks
+
+    found = ranks.move_borders
+
+    def slow(*arguments):
+        time.sleep(1.6)
+        return found(*arguments)
+
+    monkeypatch.setattr(ranks, "move_borders", slow)
+    line = np.arange(40)
+    parameters = {
+        "numbers": (4,),
+        "algorithm": "ward",
+        "compactness": 0.01,
+        "evaluated": False,
+        "starts": np.r_[0, 1 + 2 * line[:-1], 78],
+        "columns": np.c_[line - 1, line + 1].ravel()[1:-1].astype(np.int32),
+        "coordinates": None,
+        "seed": 0,
+    }
+    x = np.random.default_rng(0).normal(size=(40, 30)).astype(np.float32)
+    first, other = run_threads(ranks.parcellate, 2, x, parameters=parameters, timeout=1.0)
+    assert first.numbers == (4,) and other is None
+
+
 def test_a_deadline_counts_from_the_last_byte(monkeypatch):
     """A slow peer that goes on sending is waited for; one that says no more is given up."""
     clock, array = [0.0], np.arange(3, dtype=np.int64)

@@ -133,6 +133,7 @@ def _greedy(context: Context, level: Level, device: str) -> tuple[np.ndarray, np
     weights = level.kernels.xp.ones(rows.entries, np.int32) if rows.weights is None else rows.weights
     weights = comm.all_gather(weights)
     if context.rank != 0:
+        comm.barrier(limited=False)
         return None
     to_host = level.kernels.memory.to_host
     starts = np.concatenate([[0], np.cumsum(to_host(lengths))])
@@ -146,9 +147,11 @@ def _greedy(context: Context, level: Level, device: str) -> tuple[np.ndarray, np
         context.progress(done / level.n, n_clusters=level.n - done)
 
     arrays = [starts, to_host(columns), to_host(weights).astype(kind), to_host(level.strength).astype(kind)]
-    return kernels.greedy_merges.greedy_merges(
+    merged: tuple[np.ndarray, np.ndarray] = kernels.greedy_merges.greedy_merges(
         *map(kernels.memory.to_device, arrays), resolution=level.gain.resolution, on_progress=progress
     )
+    comm.barrier(limited=False)
+    return merged
 
 
 def _gpu_pays(level: Level, entries: int) -> bool:

@@ -89,6 +89,7 @@ def parcellate(
         output = ParcellationOutput(
             numbers, [rows for rows, _ in described], [mean for _, mean in described], passes, unconverged, found
         )
+    context.comm.barrier(limited=False)  # rank 0 has worked alone
     whole = context.comm.broadcast(None if labels is None else context.kernels.memory.to_device(labels))
     context.deliver(candidates=whole[context.rows.start : context.rows.stop])
     return output

@@ -9,8 +9,8 @@
 
 All ranks call the same collectives in the same order. The results are the same, bit for bit, for any number of ranks.
 Therefore, collectives compute sums only of integers, but maxima and minima also of floats; `Context.sum_over_blocks`
-adds floats in an order that does not depend on the ranks. Every wait has a deadline, and checks the abort flag at least
-five times per second.
+adds floats in an order that does not depend on the ranks. Every wait has a deadline, except waits for a rank that works
+alone. Every wait checks the abort flag at least five times per second.
 """
 
 from __future__ import annotations
@@ -125,8 +125,14 @@ class Comm(Protocol):
             The rank that has the value.
         """
 
-    def barrier(self) -> None:
-        """Wait for all ranks."""
+    def barrier(self, *, limited: bool = True) -> None:
+        """Wait for all ranks.
+
+        Parameters
+        ----------
+        limited : bool, default=True
+            False: wait however long the others work. Dead ranks still end the wait, but ranks that hang do not.
+        """
 
     def stream(self, rows: Rows) -> Iterator[Block]:
         """Yield all rows of the data in global order, range by range, on every rank. Call no collective in between.
@@ -205,7 +211,7 @@ class SoloComm:
     def agree(self, value: Any, root: int = 0) -> Any:
         return value
 
-    def barrier(self) -> None:
+    def barrier(self, *, limited: bool = True) -> None:
         """See `Comm`."""
 
     def stream(self, rows: Rows) -> Iterator[Block]:

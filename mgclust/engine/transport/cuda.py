@@ -283,10 +283,10 @@ class NcclComm:
         self._enter("agree")
         return self._host.agree(value, root)
 
-    def barrier(self) -> None:
+    def barrier(self, *, limited: bool = True) -> None:
         """See `Comm`; waits only for the host side of all ranks."""
         self._enter("barrier")
-        self._host.barrier()
+        self._host.barrier(limited=limited)
 
     def stream(self, rows: Rows) -> Iterator[Block]:
         self._enter("stream")

@@ -108,17 +108,24 @@ class HostComm:
         SessionLost
             A connection was closed.
         """
-        limit, self.wire.timeout = self.wire.timeout, math.inf
         try:
-            own = np.array([range_rows, all(link.local for link in self._links.values())], np.int64)
-            least, one_host = self._reduce(f"the start of run {run}", own, "min").tolist()
+            with self._unlimited():
+                own = np.array([range_rows, all(link.local for link in self._links.values())], np.int64)
+                least, one_host = self._reduce(f"the start of run {run}", own, "min").tolist()
             self._peers.one_host = bool(one_host)
         except PeerLost as error:
             raise SessionLost(str(error)) from error
-        finally:
-            self.wire.timeout = limit
         self.ranges = list(self._partition.ranges(least)) if least else []
         return least > 0
+
+    @contextlib.contextmanager
+    def _unlimited(self) -> Iterator[None]:
+        """Wait for other ranks without a deadline in the ``with`` block."""
+        limit, self.wire.timeout = self.wire.timeout, math.inf
+        try:
+            yield
+        finally:
+            self.wire.timeout = limit
 
     def _is_large(self, nbytes: int) -> bool:
         """Return whether an array is too large for ranks of the tree, which send or receive it once per child."""
@@ -189,8 +196,9 @@ class HostComm:
         self.broadcast(np.frombuffer(pickle.dumps(value), np.uint8), root)
         return value
 
-    def barrier(self) -> None:
-        self.all_reduce(np.zeros(1, np.int64))
+    def barrier(self, *, limited: bool = True) -> None:
+        with contextlib.nullcontext() if limited else self._unlimited():
+            self.all_reduce(np.zeros(1, np.int64))
 
     def stream(self, rows: Rows) -> Iterator[Block]:
         """See `Comm`; a thread receives the next block while the caller works on the present one."""
