@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import pickle
+import random
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from mgclust.datasets import make_bold  # noqa: E402
 from mgclust.output.report import write_report  # noqa: E402
 from mgclust.results.label_agreement import compare_with_atlas  # noqa: E402
 from mgclust.results.result import Result  # noqa: E402
+from support.hostile import attempted, inside, mutated  # noqa: E402
 from support.surfaces import models_of, save_series, save_surface, sphere  # noqa: E402
 
 SHAPE = (6, 5, 4)
@@ -112,8 +114,8 @@ def test_an_atlas_volume(bold, values, rng, tmp_path, suffix, dtype):
     labels = rng.integers(-1, 6, dataset.shape[0])
     check(dataset, labels, values.reshape(-1)[dataset.chosen])
     check(pickle.loads(pickle.dumps(dataset)), labels, values.reshape(-1)[dataset.chosen])
-    for inside in (nibabel.load(path), values.astype(dtype)):
-        check(open_dataset(**bold, atlas=inside), labels, values.reshape(-1)[dataset.chosen])
+    for given in (nibabel.load(path), values.astype(dtype)):
+        check(open_dataset(**bold, atlas=given), labels, values.reshape(-1)[dataset.chosen])
 
 
 def test_names_of_a_table(bold, values, tmp_path, rng):
@@ -398,3 +400,38 @@ def test_comparison_of_results_of_different_masks(mgclust_, made):
     call = ("run", "silhouette", "bold.nii.gz", "--mask", "two.nii.gz", "--labels", "one", *how, "--overwrite")
     code, _, err = mgclust_(*call)
     assert code == 2 and "negative labels" in err and "by a mask" in err
+
+
+@pytest.mark.parametrize("name", ["a.nii.gz", "a.dlabel.nii", "a.label.gii", "names.tsv", "a.surf.gii"])
+def test_damaged_files(grayordinates, bold, values, tmp_path, rng, name):
+    """They are read, or there is one sentence."""
+    path, models = grayordinates
+    draw, names = random.Random(name), {0: "???", 1: "a", 2: "b", 3: "c"}
+    whole, series, option = tmp_path / name, {"source": path}, "atlas"
+    if name == "a.nii.gz":
+        save(whole, values)
+        series = bold
+    elif name == "a.dlabel.nii":
+        save_dlabel(whole, rng.integers(0, 4, len(models)), models, names)
+    elif name == "a.label.gii":
+        save_vertices(whole, rng.integers(0, 4, 42), "CortexLeft", names)
+    elif name == "names.tsv":
+        whole.write_text("index\tname\tcolor\n" + "".join(f"{k}\tlabel {k}\t#ffffff\n" for k in range(1, 30)))
+        series = bold
+    else:
+        save_surface(whole, *sphere(1), "CortexLeft")
+        option = "surfaces"
+    other = {
+        "names.tsv": [save(tmp_path / "v.nii.gz", values)],
+        "a.surf.gii": [save_surface(tmp_path / "r.surf.gii", *sphere(1), "CortexRight")],
+    }.get(name, [])
+    content, read = whole.read_bytes(), 0
+    for _ in range(60):
+        whole.write_bytes(draw.choice([mutated(content, draw), inside(name, content, draw)]))
+        opened = attempted(lambda given: open_dataset(**series, **{option: given}), [*other, whole])
+        if opened is not None and option == "atlas":
+            json.dumps(opened.describe(), allow_nan=False)
+            found = atlas_arrays(opened, np.arange(opened.shape[0]) % 3)
+            assert len(found["atlas_name"]) == 3 and ((found["atlas_dice"] >= 0) & (found["atlas_dice"] <= 1)).all()
+        read += opened is not None
+    assert 0 < read < 60

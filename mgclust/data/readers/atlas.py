@@ -24,6 +24,7 @@ from mgclust.data.readers.cifti import (
 )
 from mgclust.data.readers.gifti import is_gifti, label_name
 from mgclust.data.readers.nifti import SeriesFile, is_volume, read_label_volume
+from mgclust.outside.inflation import check_memory
 from mgclust.outside.quoting import shortened
 
 __all__ = ["Atlas", "atlas_locations", "read_atlas", "with_table"]
@@ -31,6 +32,7 @@ __all__ = ["Atlas", "atlas_locations", "read_atlas", "with_table"]
 _TABLE = ".tsv"
 _LONGEST_LINE = 2**20  # characters
 _MOST_NAMES = 2**20
+_VOXEL_BYTES = 60  # bytes of memory per voxel of the grid while labels are numbered
 _COLUMNS = ("index", "name")  # of a BIDS table of labels
 # BIDS entity that the name of a volume may have, but not the name of its table of labels.
 _RESOLUTION = re.compile(r"_res-[A-Za-z0-9]+")
@@ -163,6 +165,7 @@ def read_atlas(locations: Sequence[Location], series: SeriesFile) -> Atlas:
         holds no labels.
     """
     labels = [each for each in locations if each.suffix != _TABLE]
+    check_memory(f"atlas={labels[0].name!r}", _VOXEL_BYTES * series.grid.size, "give a series on a smaller grid")
     tables = [_read_names(each) for each in locations if each.suffix == _TABLE]
     parts = [_labels_of(each, series) for each in labels]
     structures = [structure for structure, _, _ in parts if structure]
