@@ -431,8 +431,7 @@ class Presentation:
             del columns["name in the atlas"]
         rows = list(zip(*columns.values(), strict=True))
         heading = "Label of the atlas with the largest overlap"
-        own = Table(heading, list(columns), rows, plots.cluster_colors(len(dice)), words=any(names))
-        return [*self.tables(result), own]
+        return [*self.tables(result), Table(heading, list(columns), rows, plots.cluster_colors(len(dice)))]
 
     def columns(self, result: Result, sizes: np.ndarray) -> dict[str, Iterable[Any]]:
         """Return additional columns of the table of clusters, with one value per cluster.

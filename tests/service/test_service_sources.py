@@ -15,6 +15,7 @@ import pytest
 from mgclust import Parcellation, cli, open_dataset
 from mgclust.base.errors import InputError, InsufficientMemoryError
 from mgclust.datasets import make_bold
+from mgclust.results.label_agreement import compare_with_atlas
 from support.service_process import MAX_ROWS
 from support.surfaces import models_of, save_series, save_surface, sphere
 from support.waiting import wait_for
@@ -342,6 +343,14 @@ def test_an_atlas_is_sent_with_the_table_next_to_it(running, ann, tmp_path, monk
     job = ann.job(capsys.readouterr().out.split()[0])
     assert [each["name"] for each in job.info["request"]["atlas"]] == ["truth.nii.gz", "truth.tsv"]
     assert set(job.result(tmp_path / "result").arrays["atlas_name"].tolist()) == {"one", "two", "three"}
+    chosen = ann.call("POST", f"/jobs/{job.id}/centers/save", json={"n_clusters": 2})
+    other = ann.job(chosen["id"]).result(tmp_path / "other")
+    local = open_dataset(
+        tmp_path / "bold.nii.gz", tmp_path / "mask.nii.gz", detrend=True, atlas=tmp_path / "truth.nii.gz"
+    )
+    own = compare_with_atlas(np.asarray(other.labels), local.atlas.codes, 3)
+    assert other.scores["atlas_ari"] == pytest.approx(own.ari) and len(own.dice) == 2
+    np.testing.assert_allclose(other.arrays["atlas_dice"], own.dice)
     files = below(running, [tmp_path / name for name in ("bold.nii.gz", "mask.nii.gz", "truth.nii.gz", "truth.tsv")])
     call = ["submit", "density-peaks", str(files[0]), "--mask", str(files[1]), "--remote", "--atlas",
             f"{files[2]},{files[3]}", *how]  # fmt: skip
