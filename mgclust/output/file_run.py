@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mgclust.algorithms.base import Progress
+from mgclust.algorithms.common.atlas_comparison import with_atlas
 from mgclust.base.errors import InputError
 from mgclust.data import Dataset, open_dataset, open_graph
 from mgclust.engine.checkpoint import CheckpointConfig
@@ -79,7 +80,7 @@ def placed(
 
 
 def fit(estimator: Any, dataset: Dataset, progress: Progress, checkpoint: CheckpointConfig | None = None) -> Result:
-    """Cluster the data, and compare the labels with true labels if the data hold them; pass warnings to `progress`."""
+    """Cluster the data, compare the labels with true labels and with an atlas, and pass warnings to `progress`."""
     result = estimator.fit_dataset(dataset, on_progress=progress, checkpoint=checkpoint)
     for text in result.warnings:
         progress({"warning": text})
@@ -87,7 +88,8 @@ def fit(estimator: Any, dataset: Dataset, progress: Progress, checkpoint: Checkp
 
 
 def compared(result: Result, dataset: Dataset) -> Result:
-    """Return the result, with scores of its agreement with the true labels if the data hold them."""
+    """Return the result, with its agreement with the true labels and with the atlas if the data have them."""
+    result = with_atlas(result, dataset)
     if dataset.labels is None or result.labels is None:
         return result
     truth, labels = dataset.labels, result.labels
@@ -123,8 +125,9 @@ def save(
 
     def add(directory: Path) -> None:
         add_labels(directory, result)
-        for k, candidate in candidate_results(result).items():
+        for k, found in candidate_results(result).items():
             (directory / CANDIDATES).mkdir(exist_ok=True)
+            candidate = with_atlas(found, dataset)
             candidate.save(directory / CANDIDATES / str(k), add=partial(add_labels, found=candidate))
         for at, subject in enumerate(result.diagnostics["subjects"] if "individual_labels" in result.arrays else ()):
             folder = directory / INDIVIDUAL / subject

@@ -20,6 +20,7 @@ from urllib.parse import urlparse
 import numpy as np
 
 from mgclust import __version__
+from mgclust.algorithms.common.atlas_comparison import atlas_arrays
 from mgclust.base.errors import InputError
 from mgclust.data import Dataset, Graph
 from mgclust.data.readers.cifti import CORTICES, brain_models, brain_structures, grayordinate
@@ -51,7 +52,9 @@ def write_labels(
 
     - BOLD series (NIfTI): a volume, a table and a JSON file. The volume ``<stem>_desc-<method>_dseg.nii.gz`` has the
       grid of the series (int32; 0 is background, cluster k has the value k + 1). The table ``_dseg.tsv`` has one line
-      per cluster; cluster 0 is called ``parcel 1``. ``_dseg.json`` describes how the clusters were computed.
+      per cluster; cluster 0 is called ``parcel 1``. If the series was opened with an atlas, the columns
+      ``atlas_index``, ``atlas_name`` and ``atlas_dice`` describe the label with the largest overlap. ``_dseg.json``
+      describes how the clusters were computed.
     - CIFTI file: the same, with ``_dseg.dlabel.nii`` instead of the volume. In addition, each cortex gets a GIFTI file
       of labels with the same values and colours, ``<stem>_hemi-L_desc-<method>_dseg.label.gii`` or ``hemi-R``. A vertex
       that is not a row has the value 0.
@@ -163,6 +166,7 @@ def _write_segmentation(
         "size": np.bincount(labels[labels >= 0], minlength=n_clusters).tolist(),
         "color": ["#" + "".join(f"{round(255 * float(part)):02x}" for part in color) for color in colors],
         **places,
+        **_atlas_columns(dataset, labels),
     }
     _write_table(table, columns)
     facts = _facts(dataset, labels, method, parameters, n_clusters, runs)
@@ -314,6 +318,18 @@ def _grayordinate_columns(dataset: VolumeDataset, models: Any, centers: Any) -> 
     }
 
 
+def _atlas_columns(dataset: VolumeDataset, labels: np.ndarray) -> dict[str, Any]:
+    """Return columns with the label of the atlas that overlaps most with each cluster."""
+    found = atlas_arrays(dataset, labels)
+    if not found:
+        return {}
+    return {
+        "atlas_index": [each or "n/a" for each in found["atlas_index"].tolist()],
+        "atlas_name": [each or "n/a" for each in found["atlas_name"].tolist()],
+        "atlas_dice": [f"{each:.4f}" for each in found["atlas_dice"]],
+    }
+
+
 def _write_table(path: Path, columns: dict[str, Any]) -> None:
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, delimiter="\t", lineterminator="\n")
@@ -335,6 +351,8 @@ def _facts(
         "Description": f"{n_clusters} clusters of {len(labels)} {parts} by their time series; 0 is background",
         "Sources": [source["files"][at] for at in runs],
         "Mask": source["mask"],
+        **({"Surfaces": source["surfaces"]} if "surfaces" in source else {}),
+        **({"Atlas": source["atlas"]} if "atlas" in source else {}),
         "GeneratedBy": [{"Name": "mgclust", "Version": __version__}],
         "Method": method,
         "Parameters": parameters,

@@ -53,6 +53,8 @@ class Service(ServiceConnection):
         *,
         mask: str | os.PathLike[str] | None = None,
         confounds: Sequence[str | os.PathLike[str]] | None = None,
+        surfaces: Sequence[str | os.PathLike[str]] | None = None,
+        atlas: Sequence[str | os.PathLike[str]] | None = None,
         options: dict[str, Any] | None = None,
         resources: dict[str, float] | None = None,
         priority: int = 0,
@@ -72,6 +74,11 @@ class Service(ServiceConnection):
             Mask of a volume; see `mgclust.open_dataset`.
         confounds : sequence of paths, optional
             Table of confounds of each run of a BOLD series; see `mgclust.open_dataset`.
+        surfaces : sequence of paths, optional
+            Surfaces of a CIFTI file; see `mgclust.open_dataset`.
+        atlas : sequence of paths, optional
+            Files of labels with which the clusters are compared, and the table of their names; see
+            `mgclust.open_dataset`.
         options : dict, optional
             Options for reading the files: ``columns``, ``standardize``, ``detrend``, ``n_nodes`` and others. Options
             that name columns are given as text, as on the command line: for example, ``{"weight": "none"}`` for a graph
@@ -129,8 +136,9 @@ class Service(ServiceConnection):
         }  # fmt: skip
         if mask is not None:
             request["mask"] = source(mask)
-        if confounds is not None:
-            request["confounds"] = [source(path) for path in confounds]
+        for name, several in (("confounds", confounds), ("surfaces", surfaces), ("atlas", atlas)):
+            if several is not None:
+                request[name] = [source(path) for path in several]
         return RemoteJob(self, self.call("POST", "/jobs", json=request))
 
     def upload(self, path: str | os.PathLike[str]) -> str:

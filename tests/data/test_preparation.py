@@ -533,7 +533,7 @@ def test_a_filter_needs_a_repetition_time(tmp_path, files, series):
 
 def test_options_apply_to_volumes(tmp_path):
     for option in preparation.PREPARATION_OPTIONS:
-        assert f"{option.name}=... applies to volumes" in refusal(np.ones((3, 4)), **{option.name: 1})
+        assert f"{option.name}=... applies to BOLD series" in refusal(np.ones((3, 4)), **{option.name: 1})
 
 
 def test_nilearn_is_needed_only_by_its_steps(files, monkeypatch):

@@ -478,6 +478,7 @@ def test_the_form_has_all_that_a_submission_may_have(browser, running, points, t
     browser.choose_file("#mask", tmp_path / "mask.nii.gz")
     (tmp_path / "confounds.tsv").write_text("csf\n" + "".join(f"{k % 3}\n" for k in range(20)))
     browser.choose_file("#confounds", tmp_path / "confounds.tsv")
+    browser.choose_file("#atlas", tmp_path / "truth.nii.gz")
     given = {
         "#parameters": {"n_clusters": "2", "metric": "correlation", "random_state": "7"},
         "#options": {
@@ -501,10 +502,24 @@ def test_the_form_has_all_that_a_submission_may_have(browser, running, points, t
     assert request["options"] == {"standardize": "zscore", "detrend": True, "constant": "refuse",
                                   "smoothing_fwhm": 4, "confound_names": "csf"}  # fmt: skip
     assert [each["name"] for each in request["confounds"]] == ["confounds.tsv"]
+    assert [each["name"] for each in request["atlas"]] == ["truth.nii.gz"] and info["scores"]["atlas_ari"] <= 1
     assert (request["resources"], request["report"], info["priority"]) == ({"workers": 1}, False, -7)
     assert (request["sources"][0]["name"], request["mask"]["name"]) == ("bold.nii.gz", "mask.nii.gz")
-    submission = set(Submission.model_fields) - {"method", "sources", "mask", "confounds", "key", "priority", "report"}
+    others = {"method", "sources", "mask", "confounds", "surfaces", "atlas", "key", "priority", "report"}
+    submission = set(Submission.model_fields) - others
     assert submission == {group[1:] for group in given}  # nothing that the form does not know
+    (running.root / "cut.nii.gz").write_bytes((tmp_path / "bold.nii.gz").read_bytes()[:-100])
+    browser.open(running.url)
+    browser.wait("document.querySelector('#resources [data-name=workers]')")
+    browser.choose_file("#files", tmp_path / "bold.nii.gz")
+    cut = f"{running.root}/cut.nii.gz"
+    browser.run(f"document.querySelector('#surfaces-path').value = '{cut}, {cut}'")
+    browser.run("document.querySelector('#new-job').open = true")
+    browser.click("#submission button[type=submit]")
+    browser.wait("document.querySelector('#title')?.innerText.includes('FAILED')")
+    told = running.client("ann").job(browser.run("location.pathname.split('/').pop()")).info
+    assert [each["path"] for each in told["request"]["surfaces"]] == [cut] * 2
+    assert "surfaces applies to CIFTI files" in told["error"]
 
     def choose(method):
         browser.open(running.url)

@@ -142,21 +142,20 @@ class Parcellation(ParcellationOptions, Clusterer):
         """See `mgclust.algorithms.Method.warm_ups`."""
         return (WarmUp((3000, 40), {"n_parcels": [20, 40]}, seconds=2),)
 
-    def fit(self, X: Any, y: Any = None, *, neighbors: Any = None, surfaces: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, neighbors: Any = None) -> Self:
         """Find parcels of the rows of `X`.
 
         Parameters
         ----------
         X : path, array of shape (n_samples, n_features) or Dataset
-            A BOLD series that `open_dataset` has opened with its mask, or other rows if `neighbors` is given.
+            A BOLD series that `open_dataset` has opened with its mask or, for a CIFTI file, with its surfaces; or
+            other rows if `neighbors` is given.
         y : ignored
             Not used; exists for compatibility with scikit-learn.
         neighbors : sparse matrix of shape (n_samples, n_samples), or int array of shape (n_edges, 2), optional
             Pairs of rows that are neighbours, in the form that `mgclust.data.neighbors.checked_neighbors` takes. By
-            default, voxels of a BOLD series are neighbours if they touch (see `connectivity`).
-        surfaces : path or sequence of paths, optional
-            Surfaces of a CIFTI file, as in `mgclust.data.neighbors.neighbors_of`: a .surf.gii file for each hemisphere
-            of the cortex.
+            default, voxels of a BOLD series are neighbours if they touch (see `connectivity`), and vertices are
+            neighbours if an edge of their surface joins them.
 
         Returns
         -------
@@ -169,11 +168,11 @@ class Parcellation(ParcellationOptions, Clusterer):
             The neighbours of the rows are unknown, a number of parcels is not possible with their graph, or the number
             of subjects does not suit `group`.
         """
-        self._places = neighbors, surfaces
+        self._neighbors = neighbors
         try:
             return self._fit(X)
         finally:
-            del self._places
+            del self._neighbors
 
     def labels_for(self, k: int) -> Any:
         """Return the labels for one of the fitted numbers of parcels.
@@ -242,17 +241,15 @@ class Parcellation(ParcellationOptions, Clusterer):
         return RunSpec(parcellate, arguments, need, "float32", metric="correlation", work=Work(n, "rows", ONE_RANK))
 
     def _graph(self, dataset: Dataset, connectivity: int) -> RowNeighbors:
-        given, surfaces = getattr(self, "_places", (None, None))
+        given = getattr(self, "_neighbors", None)
         if given is not None:
-            if surfaces is not None:
-                raise InputError("surfaces has no effect with neighbors, which are the whole graph; give one of both.")
             return checked_neighbors(given, dataset.shape[0])
         if not isinstance(dataset, VolumeDataset):
             raise InputError(
                 f"{dataset.name} holds rows without places, so their neighbours are unknown; give a BOLD series "
                 "(.nii or .nii.gz) with its mask or, in Python, fit(X, neighbors=...)."
             )
-        return neighbors_of(dataset, connectivity, surfaces)
+        return neighbors_of(dataset, connectivity)
 
     def _warnings_of(self, dataset: Dataset) -> list[str]:
         """See `Method`; a parcellation never joins the subjects as one series."""
@@ -262,7 +259,7 @@ class Parcellation(ParcellationOptions, Clusterer):
     def _coordinates(self, dataset: Dataset) -> np.ndarray:
         """Return the coordinates of each row in mm; rows without coordinates are placed in a line."""
         if isinstance(dataset, VolumeDataset):
-            return coordinates_of(dataset, getattr(self, "_places", (None, None))[1])
+            return coordinates_of(dataset)
         return np.arange(dataset.shape[0], dtype=np.float64)[:, None] * [1.0, 0.0, 0.0]
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:

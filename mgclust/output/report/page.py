@@ -36,6 +36,7 @@ SOURCE = {
     "n_nodes": "nodes",
     "n_edges": "edges",
     "named": "nodes have names",
+    "atlas_sha256": "SHA-256 of the atlas",
 }
 
 
@@ -149,7 +150,7 @@ def write_report(
         figures=_figures(presentation, result),
         result=result,
         pictures=_pictures(presentation, draw_pictures(result) if pictures is None else pictures),
-        tables=presentation.tables(result),
+        tables=presentation.all_tables(result),
         log=_log(result),
         stages=stages,
         longest=max(stages.values(), default=0.0) or 1.0,

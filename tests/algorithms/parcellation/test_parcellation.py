@@ -103,17 +103,17 @@ def test_parcels_of_grayordinates_lie_in_one_structure(tmp_path):
         save_surface(tmp_path / f"{side}.surf.gii", coordinates + shift, triangles, f"Cortex{side}")
         for side, shift in (("Left", [-70, 0, 0]), ("Right", [70, 0, 0]))
     ]
-    dataset = open_dataset(runs)
-    model = Parcellation([20, 30], client=None).fit(dataset, surfaces=surfaces)
+    dataset = open_dataset(runs, surfaces=surfaces)
+    model = Parcellation([20, 30], client=None).fit(dataset)
     for k in (20, 30):
         labels = model.labels_for(k)
         assert len(np.unique(labels)) == k
-        assert (n_pieces(labels, *neighbors_of(dataset, 26, surfaces)) == 1).all()
+        assert (n_pieces(labels, *neighbors_of(dataset, 26)) == 1).all()
         for name, _, _ in models.iter_structures():
             own = np.unique(labels[models.name == name])
             assert not np.isin(labels[models.name != name], own).any()
     with pytest.raises(InputError, match=r"surf\.gii"):
-        Parcellation(30, client=None).fit(dataset)
+        Parcellation(30, client=None).fit(open_dataset(runs))
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
