@@ -129,6 +129,7 @@ def save(
             return
         from mgclust.output.report import (  # imported here, because matplotlib takes a second to load
             draw_pictures,
+            draw_views,
             draw_volume,
             sample_rows,
             write_report,
@@ -137,6 +138,6 @@ def save(
         pictures = draw_volume(result, dataset) | draw_pictures(result, sample_rows(dataset, result))
         for name, data in pictures.items():
             (directory / f"{name}.png").write_bytes(data)
-        write_report(result, directory / "report.html", pictures, command)
+        write_report(result, directory / "report.html", pictures, command, draw_views(result, dataset))
 
     result.save(path, overwrite, add=add)

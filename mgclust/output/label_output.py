@@ -13,6 +13,7 @@ import gzip
 import json
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlparse
@@ -20,6 +21,7 @@ from urllib.parse import urlparse
 import numpy as np
 
 from mgclust import __version__
+from mgclust.algorithms import presentation_of
 from mgclust.base.errors import InputError
 from mgclust.data import Dataset, Graph
 from mgclust.data.readers.cifti import CORTICES, brain_models, brain_structures, grayordinate
@@ -29,12 +31,27 @@ from mgclust.data.readers.volumes import VolumeDataset
 from mgclust.outside.inflation import check_memory
 from mgclust.results.array_files import CSV_ROWS
 
-__all__ = ["output_stem", "write_labels"]
+__all__ = ["label_colors", "output_stem", "write_labels"]
 
 # The intent code of NIfTI for values that are labels.
 _LABEL = "label"
 # Entities of BIDS that come after the hemisphere in a name.
 _AFTER_HEMISPHERE = ("space", "split", "recording", "chunk", "seg", "res", "den", "label", "desc")
+# Columns of the table, as the JSON file defines them: description and unit.
+_COLUMNS = {
+    "index": ("Value of the parcel in the label volume", None),
+    "name": ("Name of the parcel", None),
+    "size": ("Number of voxels or grayordinates of the parcel", None),
+    "color": ("Colour of the parcel in pictures, as hexadecimal red, green and blue", None),
+    "center_{ijk}": ("Voxel of the parcel that is nearest to the mean position of its voxels: index from 0", None),
+    "center_{xyz}_mm": ("Position of this voxel", "mm"),
+    "exemplar_{ijk}": ("Voxel that represents the parcel by its series: index from 0", None),
+    "exemplar_{xyz}_mm": ("Position of this voxel", "mm"),
+    "exemplar_grayordinate": ("Grayordinate that represents the parcel by its series: index from 0", None),
+    "exemplar_structure": ("Brain structure of this grayordinate", None),
+    "exemplar_vertex": ("Vertex of this grayordinate on its surface: index from 0", None),
+    "exemplar_voxel": ("Voxel of this grayordinate: indices from 0", None),
+}
 
 
 def write_labels(
@@ -45,12 +62,14 @@ def write_labels(
     method: str = "labels",
     centers: Any = None,
     parameters: dict[str, Any] | None = None,
+    colors: Any = None,
 ) -> list[Path]:
     """Write clusters in the format of the input, in addition to ``labels.csv``.
 
     - BOLD series (NIfTI): a volume, a table and a JSON file. The volume ``<stem>_desc-<method>_dseg.nii.gz`` has the
       grid of the series (int32; 0 is background, cluster k has the value k + 1). The table ``_dseg.tsv`` has one line
-      per cluster; cluster 0 is called ``parcel 1``. ``_dseg.json`` describes how the clusters were computed.
+      per cluster; cluster 0 is called ``parcel 1``. ``_dseg.json`` describes how the clusters were computed, and
+      defines the columns of the table.
     - CIFTI file: the same, with ``_dseg.dlabel.nii`` instead of the volume. In addition, each cortex gets a GIFTI file
       of labels with the same values and colours, ``<stem>_hemi-L_desc-<method>_dseg.label.gii`` or ``hemi-R``. A vertex
       that is not a row has the value 0.
@@ -71,6 +90,8 @@ def write_labels(
         Index of the row that represents each cluster.
     parameters : dict, optional
         Parameters of the method, for the JSON file.
+    colors : array of shape (n_clusters, 3), optional
+        Red, green and blue of each cluster from 0 to 1. By default, the colours that `label_colors` returns.
 
     Returns
     -------
@@ -80,7 +101,7 @@ def write_labels(
     Raises
     ------
     InputError
-        The directory does not exist, or the labels or centers do not match the data.
+        The directory does not exist, or the labels, centers or colors do not match the data.
 
     Examples
     --------
@@ -99,10 +120,43 @@ def write_labels(
     <BLANKLINE>
     """
     if isinstance(dataset, VolumeDataset):
-        return _write_segmentation(dataset, labels, Path(directory), method, centers, parameters or {})
+        return _write_segmentation(dataset, labels, Path(directory), method, centers, parameters or {}, colors)
     if isinstance(dataset, Graph) and dataset.names is not None:
         return [_write_names(dataset.names, np.asarray(labels), Path(directory))]
     return []
+
+
+def label_colors(method: str, n_clusters: int, volume: Any = None, affine: Any = None) -> np.ndarray:
+    """Choose the colours of clusters: by their place for parcels in a volume, by their labels otherwise.
+
+    Parameters
+    ----------
+    method : str
+        Name of the method on the command line.
+    n_clusters : int
+        Number of clusters.
+    volume : array of shape (i, j, k), int, optional
+        Cluster of each voxel, from 1; 0 for none.
+    affine : array of shape (4, 4), optional
+        Matrix that maps voxel indices to millimetres.
+
+    Returns
+    -------
+    ndarray of shape (n_clusters, 3), float
+        Red, green and blue from 0 to 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mgclust.output.label_output import label_colors
+    >>> label_colors("parcellation", 2, np.arange(3).reshape(3, 1, 1)).shape
+    (2, 3)
+    """
+    from mgclust import plots
+
+    if volume is None or not presentation_of(method).colored_by_place:
+        return plots.cluster_colors(n_clusters)
+    return plots.parcel_colors(volume, affine)
 
 
 def _write_names(names: np.ndarray, labels: np.ndarray, directory: Path) -> Path:
@@ -117,10 +171,14 @@ def _write_names(names: np.ndarray, labels: np.ndarray, directory: Path) -> Path
 
 
 def _write_segmentation(
-    dataset: VolumeDataset, labels: Any, directory: Path, method: str, centers: Any, parameters: dict[str, Any]
+    dataset: VolumeDataset,
+    labels: Any,
+    directory: Path,
+    method: str,
+    centers: Any,
+    parameters: dict[str, Any],
+    colors: Any,
 ) -> list[Path]:
-    from mgclust import plots
-
     labels = _checked(labels, dataset.shape[0])
     if not directory.is_dir():
         raise InputError(f"directory={str(directory)!r} is not a directory; create it.")
@@ -134,7 +192,12 @@ def _write_segmentation(
     surfaces: list[Path] = []
     volume = directory / f"{stem}{'.nii.gz' if dataset.kind == 'nifti' else '.dlabel.nii'}"
     names = [f"parcel {index}" for index in range(1, n_clusters + 1)]  # numbered as in the volume
-    colors = plots.cluster_colors(n_clusters)
+    if colors is None:
+        place = (keys, dataset.runs[0].grid.affine) if dataset.kind == "nifti" else ()
+        colors = label_colors(method, n_clusters, *place)
+    colors = np.asarray(colors, dtype=float)
+    if colors.shape != (n_clusters, 3):
+        raise InputError(f"colors has shape {colors.shape}, it should be ({n_clusters}, 3): a row per cluster.")
     if dataset.kind == "nifti":
         _write_volume(volume, keys, dataset)
         places = _voxel_columns(dataset, labels, centers)
@@ -153,7 +216,8 @@ def _write_segmentation(
         **places,
     }
     _write_table(table, columns)
-    facts = _facts(dataset, labels, method, parameters, n_clusters)
+    facts = {"Name": stem.removesuffix("_dseg")} | _facts(dataset, labels, method, parameters, n_clusters)
+    facts |= _defined(columns)
     sidecar.write_text(json.dumps(facts, indent=2, default=str) + "\n", encoding="utf-8")
     return [volume, table, sidecar, *surfaces]
 
@@ -265,23 +329,45 @@ def _write_label_gifti(path: Path, values: np.ndarray, table: dict[int, Any], st
 
 
 def _voxel_columns(dataset: VolumeDataset, labels: np.ndarray, centers: Any) -> dict[str, Any]:
-    """Return columns with the position of each cluster: the mean of its voxels, and its exemplar."""
+    """Return columns with the position of each cluster: the voxel nearest to the mean of its voxels, and its exemplar.
+
+    The mean itself may be outside the cluster.
+    """
     voxels = dataset.voxels
     affine = np.array(dataset.runs[0].grid.affine)
-    own = labels >= 0
-    sizes = np.maximum(np.bincount(labels[own]), 1)
-    middle = np.stack([np.bincount(labels[own], voxels[own, axis]) / sizes for axis in range(3)], axis=1)
-    columns = _millimetres("center", middle, affine)
-    if centers is not None:
-        chosen = voxels[centers]
-        columns |= {f"exemplar_{axis}": chosen[:, place].tolist() for place, axis in enumerate("ijk")}
-        columns |= _millimetres("exemplar", chosen, affine)
-    return columns
+    columns = _voxel_and_place("center", _central_rows(_places(voxels, affine), labels), voxels, affine)
+    return columns if centers is None else columns | _voxel_and_place("exemplar", centers, voxels, affine)
 
 
-def _millimetres(name: str, voxels: np.ndarray, affine: np.ndarray) -> dict[str, Any]:
-    where = voxels @ affine[:3, :3].T + affine[:3, 3]
-    return {f"{name}_{axis}_mm": [f"{x:.2f}" for x in where[:, place]] for place, axis in enumerate("xyz")}
+def _central_rows(places: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return the row of each cluster that is nearest to the cluster's mean position; -1 for a cluster without rows."""
+    rows = np.flatnonzero(labels >= 0)
+    own, where = labels[rows], places[rows]
+    sizes = np.bincount(own)
+    means = np.stack([np.bincount(own, where[:, axis]) / np.maximum(sizes, 1) for axis in range(3)], axis=1)
+    away = ((where - means[own]) ** 2).sum(axis=1)
+    order = np.lexsort((away, own))  # stable: of rows that are equally near, the first
+    first = np.cumsum(sizes) - sizes
+    found = np.full(len(sizes), -1)
+    found[sizes > 0] = rows[order[first[sizes > 0]]]
+    return found
+
+
+def _places(voxels: np.ndarray, affine: np.ndarray) -> np.ndarray:
+    return voxels @ affine[:3, :3].T + affine[:3, 3]
+
+
+def _voxel_and_place(name: str, rows: Any, voxels: np.ndarray, affine: np.ndarray) -> dict[str, Any]:
+    """Return columns with the voxels of some rows, and with their positions in mm; ``n/a`` for the row -1."""
+    rows = np.asarray(rows)
+    chosen = voxels[rows]
+    where = _places(chosen, affine)
+    columns = {f"{name}_{axis}": chosen[:, place].tolist() for place, axis in enumerate("ijk")}
+    columns |= {f"{name}_{axis}_mm": [f"{x:.2f}" for x in where[:, place]] for place, axis in enumerate("xyz")}
+    return {
+        column: [value if row >= 0 else "n/a" for row, value in zip(rows, values, strict=True)]
+        for column, values in columns.items()
+    }
 
 
 def _grayordinate_columns(dataset: VolumeDataset, models: Any, centers: Any) -> dict[str, Any]:
@@ -301,6 +387,16 @@ def _write_table(path: Path, columns: dict[str, Any]) -> None:
         writer = csv.writer(file, delimiter="\t", lineterminator="\n")
         writer.writerow(columns)
         writer.writerows(zip(*columns.values(), strict=True))
+
+
+def _defined(columns: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return the definition of each column of the table, as BIDS wants it in the JSON file."""
+    found = {}
+    for column in columns:
+        key = re.sub(r"(?<=_)[ijk]$", "{ijk}", re.sub(r"(?<=_)[xyz](?=_mm$)", "{xyz}", column))
+        description, unit = _COLUMNS[key]
+        found[column] = {"Description": description} | ({} if unit is None else {"Units": unit})
+    return found
 
 
 def _facts(

@@ -6,6 +6,15 @@ method provides the parts of the page that depend on the method.
 """
 
 from mgclust.algorithms.presentation import EdgeSample, Sample, sample_index
-from mgclust.output.report.page import draw_pictures, draw_volume, sample_rows, write_report
+from mgclust.output.report.page import draw_pictures, draw_views, draw_volume, sample_rows, write_report
 
-__all__ = ["EdgeSample", "Sample", "draw_pictures", "draw_volume", "sample_index", "sample_rows", "write_report"]
+__all__ = [
+    "EdgeSample",
+    "Sample",
+    "draw_pictures",
+    "draw_views",
+    "draw_volume",
+    "sample_index",
+    "sample_rows",
+    "write_report",
+]
