@@ -22,8 +22,10 @@ import numpy as np
 
 from mgclust import __version__
 from mgclust.algorithms import presentation_of
+from mgclust.algorithms.parcellation.evaluation import n_pieces
 from mgclust.base.errors import InputError
 from mgclust.data import Dataset, Graph
+from mgclust.data.neighbors import volume_neighbors
 from mgclust.data.readers.cifti import CORTICES, brain_models, brain_structures, grayordinate
 from mgclust.data.readers.gifti import NO_LABEL
 from mgclust.data.readers.nifti import need_nibabel, read_header
@@ -31,7 +33,7 @@ from mgclust.data.readers.volumes import VolumeDataset
 from mgclust.outside.inflation import check_memory
 from mgclust.results.array_files import CSV_ROWS
 
-__all__ = ["label_colors", "output_stem", "write_labels"]
+__all__ = ["label_colors", "output_stem", "pieces_of", "write_labels"]
 
 # The intent code of NIfTI for values that are labels.
 _LABEL = "label"
@@ -42,6 +44,7 @@ _COLUMNS = {
     "index": ("Value of the parcel in the label volume", None),
     "name": ("Name of the parcel", None),
     "size": ("Number of voxels or grayordinates of the parcel", None),
+    "pieces": ("Number of connected pieces of the parcel, if each voxel is connected with its 26 neighbours", None),
     "color": ("Colour of the parcel in pictures, as hexadecimal red, green and blue", None),
     "center_{ijk}": ("Voxel of the parcel that is nearest to the mean position of its voxels: index from 0", None),
     "center_{xyz}_mm": ("Position of this voxel", "mm"),
@@ -159,6 +162,24 @@ def label_colors(method: str, n_clusters: int, volume: Any = None, affine: Any =
     return plots.parcel_colors(volume, affine)
 
 
+def pieces_of(dataset: VolumeDataset, labels: np.ndarray) -> np.ndarray:
+    """Count the connected pieces of clusters of voxels; a voxel is connected with its 26 neighbours.
+
+    Parameters
+    ----------
+    dataset : VolumeDataset
+        A series in a volume (NIfTI).
+    labels : ndarray of shape (n_samples,), int
+        Cluster of each row; -1 for none.
+
+    Returns
+    -------
+    ndarray of shape (n_clusters,), int64
+        Number of pieces of each cluster.
+    """
+    return n_pieces(labels, *volume_neighbors(dataset.chosen, dataset.runs[0].grid.shape))
+
+
 def _write_names(names: np.ndarray, labels: np.ndarray, directory: Path) -> Path:
     path = directory / "labels.csv"
     with open(path, "w", encoding="utf-8", newline="") as file:
@@ -198,8 +219,10 @@ def _write_segmentation(
     colors = np.asarray(colors, dtype=float)
     if colors.shape != (n_clusters, 3):
         raise InputError(f"colors has shape {colors.shape}, it should be ({n_clusters}, 3): a row per cluster.")
+    pieces = None
     if dataset.kind == "nifti":
         _write_volume(volume, keys, dataset)
+        pieces = pieces_of(dataset, labels)
         places = _voxel_columns(dataset, labels, centers)
     else:
         models = brain_models(dataset.runs[0].location)
@@ -212,11 +235,12 @@ def _write_segmentation(
         "index": range(1, n_clusters + 1),
         "name": names,
         "size": np.bincount(labels[labels >= 0], minlength=n_clusters).tolist(),
+        **({} if pieces is None else {"pieces": pieces.tolist()}),
         "color": ["#" + "".join(f"{round(255 * float(part)):02x}" for part in color) for color in colors],
         **places,
     }
     _write_table(table, columns)
-    facts = {"Name": stem.removesuffix("_dseg")} | _facts(dataset, labels, method, parameters, n_clusters)
+    facts = {"Name": stem.removesuffix("_dseg")} | _facts(dataset, labels, method, parameters, n_clusters, pieces)
     facts |= _defined(columns)
     sidecar.write_text(json.dumps(facts, indent=2, default=str) + "\n", encoding="utf-8")
     return [volume, table, sidecar, *surfaces]
@@ -400,12 +424,18 @@ def _defined(columns: Iterable[str]) -> dict[str, dict[str, str]]:
 
 
 def _facts(
-    dataset: VolumeDataset, labels: np.ndarray, method: str, parameters: dict[str, Any], n_clusters: int
+    dataset: VolumeDataset,
+    labels: np.ndarray,
+    method: str,
+    parameters: dict[str, Any],
+    n_clusters: int,
+    pieces: np.ndarray | None,
 ) -> dict[str, Any]:
     source = dataset.describe()
     parts = "voxels" if dataset.kind == "nifti" else "grayordinates"
+    connected = "" if pieces is None else f", in {int(pieces.sum())} connected pieces"
     return {
-        "Description": f"{n_clusters} clusters of {len(labels)} {parts} by their time series; 0 is background",
+        "Description": f"{n_clusters} clusters of {len(labels)} {parts} by their time series{connected}; 0 is background",
         "Sources": source["files"],
         "Mask": source["mask"],
         "GeneratedBy": [{"Name": "mgclust", "Version": __version__}],

@@ -6,6 +6,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from mgclust.base.errors import InputError
 from mgclust.plots.style import oklab_of_oklch, oklab_of_srgb, srgb_of_oklab
@@ -107,7 +108,7 @@ def _gaps(colors: np.ndarray, given: np.ndarray) -> np.ndarray:
     """Return the difference of each colour from the most similar given colour."""
     if not len(given):
         return np.full(len(colors), np.inf)
-    return np.sqrt(((colors[:, None] - given) ** 2).sum(axis=2).min(axis=1))
+    return cdist(colors, given).min(axis=1)
 
 
 def _touching(volume: np.ndarray, count: int) -> list[np.ndarray]:

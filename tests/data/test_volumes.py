@@ -545,6 +545,8 @@ def test_labels_go_back_to_their_voxels(tmp_path, series, mask, kind):
 
 def test_files_are_as_bids_wants_them(tmp_path, series, mask):
     """The table and the JSON file of BIDS derivatives; nilearn names the parcels by the table."""
+    from scipy import ndimage
+
     maskers = pytest.importorskip("nilearn.maskers")
     path = save(tmp_path / "sub-01_task-rest_bold.nii.gz", series)
     dataset = open_dataset(path, mask=save_mask(tmp_path / "m.nii", mask))
@@ -552,7 +554,7 @@ def test_files_are_as_bids_wants_them(tmp_path, series, mask):
     labels[labels == 1] = 2  # no row has the label 1
     volume, table, sidecar = write_labels(dataset, labels, tmp_path, method="parcellation", centers=[0, 0, 2])
     rows = list(csv.DictReader(table.open(), delimiter="\t"))
-    assert list(rows[0])[:4] == ["index", "name", "size", "color"]
+    assert list(rows[0])[:5] == ["index", "name", "size", "pieces", "color"]
     assert len({row["name"] for row in rows}) == len(rows) == 3
     assert all(re.fullmatch("#[0-9a-f]{6}", row["color"]) for row in rows)
     assert (rows[1]["size"], rows[1]["center_i"], rows[1]["center_x_mm"]) == ("0", "n/a", "n/a")
@@ -564,6 +566,10 @@ def test_files_are_as_bids_wants_them(tmp_path, series, mask):
     ]
     values = np.asarray(nibabel.load(volume).dataobj)
     assert set(np.unique(values)) - {0} == {int(row["index"]) for row in rows if row["size"] != "0"}
+
+    pieces = [ndimage.label(values == int(row["index"]), np.ones((3, 3, 3)))[1] for row in rows]
+    assert [int(row["pieces"]) for row in rows] == pieces
+    assert f"3 clusters of {dataset.shape[0]} voxels by their time series, in {sum(pieces)} conn" in said["Description"]
 
     masker = maskers.NiftiLabelsMasker(volume, lut=table, standardize=None, strategy="mean")
     means = masker.fit_transform(nibabel.load(path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import re
 import time
@@ -170,6 +171,7 @@ def test_the_report_has_a_slider_without_scripts(result):
     assert "<script" not in text and "://" not in text and len(text) < 400_000
     assert text.count('<input type="radio"') == text.count("nth-of-type") == text.count('aria-label="x = ') == 14
     assert text.count(" checked>") == 1
+    assert "8 clusters in 8 connected pieces." in text
     for name in ("Sagittal", "Coronal", "Axial"):
         assert re.search(f'alt="{name} slices of the clusters', text)
     assert (result / "label_slices.png").stat().st_size > 5_000 and "label slices" in text
@@ -202,8 +204,8 @@ def test_the_slider_in_a_browser(result, tmp_path):
             "return [v.left, h.bottom, r.left, r.right]; })"
         )
         value = int(np.asarray(volume.dataobj)[tuple(voxel)])
-        tables = (row.split("\t") for row in next(result.glob("*_dseg.tsv")).read_text().splitlines()[1:])
-        hexadecimal = {int(row[0]): row[3] for row in tables}[value]
+        with next(result.glob("*_dseg.tsv")).open() as file:
+            hexadecimal = list(csv.DictReader(file, delimiter="\t"))[value - 1]["color"]
         color = np.array([int(hexadecimal[k : k + 2], 16) for k in (1, 3, 5)])
         image = np.asarray(Image.open(io.BytesIO(browser.picture())).convert("RGB")).astype(int)
         for x, y, start, stop in lines:

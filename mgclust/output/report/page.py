@@ -17,7 +17,8 @@ from mgclust.algorithms import presentation_of
 from mgclust.algorithms.presentation import EdgeSample, Fact, Presentation, Sample, Score, number_text
 from mgclust.base.progress import seconds_text
 from mgclust.data import Dataset
-from mgclust.output.label_output import label_colors
+from mgclust.data.readers.volumes import VolumeDataset
+from mgclust.output.label_output import label_colors, pieces_of
 from mgclust.output.report.views import SliceViews, slice_views
 from mgclust.results.result import Result
 
@@ -133,7 +134,12 @@ def draw_views(result: Result, dataset: Dataset) -> SliceViews | None:
         Slices for `write_report`, which shows them with a slider. None if the rows are not voxels.
     """
     grid = _colored_volume(result, dataset)
-    return None if grid is None else slice_views(**grid)
+    if grid is None or not isinstance(dataset, VolumeDataset):
+        return None
+    pieces = int(pieces_of(dataset, np.asarray(result.labels)).sum())
+    clusters = int(grid["volume"].max(initial=0))
+    note = f"{clusters:,} cluster{'s' * (clusters != 1)} in {pieces:,} connected piece{'s' * (pieces != 1)}."
+    return slice_views(**grid)._replace(note=note)
 
 
 def _colored_volume(result: Result, dataset: Dataset) -> dict[str, Any] | None:
@@ -252,7 +258,7 @@ def _views(views: SliceViews | None) -> dict[str, Any] | None:
     return {
         **views._asdict(),
         "axes": [view.axes[0] for view in views.views],
-        "caption": VIEWS if known else VIEWS_WITHOUT_SIDES,
+        "caption": " ".join(filter(None, [views.note, VIEWS if known else VIEWS_WITHOUT_SIDES])),
     }
 
 

@@ -93,11 +93,14 @@ class SliceViews(NamedTuple):
         The positions of the slider.
     opacity : float
         Opacity of the clusters over the background.
+    note : str
+        A sentence about the clusters, for the caption.
     """
 
     views: list[View]
     positions: list[Position]
     opacity: float
+    note: str = ""
 
 
 def slice_views(
