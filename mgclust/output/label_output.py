@@ -433,9 +433,11 @@ def _facts(
 ) -> dict[str, Any]:
     source = dataset.describe()
     parts = "voxels" if dataset.kind == "nifti" else "grayordinates"
-    connected = "" if pieces is None else f", in {int(pieces.sum())} connected pieces"
+    description = f"{n_clusters} clusters of {len(labels)} {parts} by their time series"
+    if pieces is not None:
+        description += f", in {int(pieces.sum())} connected pieces"
     return {
-        "Description": f"{n_clusters} clusters of {len(labels)} {parts} by their time series{connected}; 0 is background",
+        "Description": f"{description}; 0 is background",
         "Sources": source["files"],
         "Mask": source["mask"],
         "GeneratedBy": [{"Name": "mgclust", "Version": __version__}],
