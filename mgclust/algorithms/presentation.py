@@ -169,6 +169,9 @@ class Presentation:
         if the method does not offer this choice.
     references : mapping of str to str
         Publications by their short citation (authors and year), as `method_sentences` writes it.
+    colored_by_place : bool
+        Whether clusters of voxels are coloured by their place (`mgclust.plots.parcel_colors`) instead of by their
+        labels (`mgclust.plots.cluster_colors`). This suits clusters that are connected.
     """
 
     title: str = ""
@@ -184,6 +187,7 @@ class Presentation:
     }
     decision_graph: tuple[Axis, ...] = ()
     references: Mapping[str, str] = {}
+    colored_by_place: bool = False
 
     def title_of(self, method: str) -> str:
         """Return the title of a method.

@@ -9,13 +9,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from mgclust.algorithms.base import Progress
 from mgclust.algorithms.common.atlas_comparison import with_atlas
 from mgclust.base.errors import InputError
 from mgclust.data import Dataset, open_dataset, open_graph
+from mgclust.data.readers.volumes import VolumeDataset
 from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.dask.cluster import connect
-from mgclust.output.label_output import write_labels
+from mgclust.output.label_output import label_colors, write_labels
 from mgclust.outside.rooted_files import RootedFile
 from mgclust.params import Integer
 from mgclust.results.candidates import candidate_results
@@ -129,7 +132,9 @@ def save(
             (directory / CANDIDATES).mkdir(exist_ok=True)
             candidate = with_atlas(found, dataset)
             candidate.save(directory / CANDIDATES / str(k), add=partial(add_labels, found=candidate))
-        for at, subject in enumerate(result.diagnostics["subjects"] if "individual_labels" in result.arrays else ()):
+        subjects = result.diagnostics["subjects"] if "individual_labels" in result.arrays else ()
+        colors = _colors_in_volume(result, dataset) if subjects else None
+        for at, subject in enumerate(subjects):
             folder = directory / INDIVIDUAL / subject
             folder.mkdir(parents=True)
             write_labels(
@@ -139,11 +144,13 @@ def save(
                 method=result.method,
                 parameters=result.parameters,
                 subject=subject,
+                colors=colors,  # those of the group's parcels
             )
         if not report:
             return
         from mgclust.output.report import (  # imported here, because matplotlib takes a second to load
             draw_pictures,
+            draw_views,
             draw_volume,
             sample_rows,
             write_report,
@@ -152,6 +159,14 @@ def save(
         pictures = draw_volume(result, dataset) | draw_pictures(result, sample_rows(dataset, result))
         for name, data in pictures.items():
             (directory / f"{name}.png").write_bytes(data)
-        write_report(result, directory / "report.html", pictures, command)
+        write_report(result, directory / "report.html", pictures, command, draw_views(result, dataset))
 
     result.save(path, overwrite, add=add)
+
+
+def _colors_in_volume(result: Result, dataset: Dataset) -> Any:
+    """Return the colours of a result's clusters in its label volume; None for a CIFTI file, which has fixed colours."""
+    if not isinstance(dataset, VolumeDataset) or dataset.kind != "nifti":
+        return None
+    volume = dataset.to_grid(np.asarray(result.labels) + 1).astype(np.int32)
+    return label_colors(result.method, int(volume.max(initial=0)), volume, dataset.runs[0].grid.affine)

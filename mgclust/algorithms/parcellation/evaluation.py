@@ -347,10 +347,11 @@ def n_pieces(labels: Any, starts: Any, columns: Any) -> np.ndarray:
     """
     n = len(starts) - 1
     own = _checked_labels(labels, n, "labels")[0]
-    graph = neighbor_matrix(starts, columns)
-    row = np.repeat(np.arange(n, dtype=np.int32), np.diff(graph.indptr))
-    kept = own[row] == own[graph.indices]
-    inner = csr_array((np.ones(int(kept.sum()), np.int8), (row[kept], graph.indices[kept])), shape=(n, n))
+    other = np.asarray(columns, np.int32)
+    row = np.repeat(np.arange(n, dtype=np.int32), np.diff(starts))
+    kept = (own[row] == own[other]) & (row < other)  # each pair of neighbours once
+    ends = np.concatenate([[0], np.cumsum(np.bincount(row[kept], minlength=n))])
+    inner = csr_array((np.ones(int(kept.sum()), np.int8), other[kept], ends), shape=(n, n))
     count, piece = connected_components(inner, directed=False)
     of = np.full(count, -1, np.int64)
     of[piece] = own

@@ -45,6 +45,7 @@ class ParcellationPresentation(Presentation):
     """Report of parcellations: the evaluation of the numbers of parcels."""
 
     title = "Parcellation"
+    colored_by_place = True
     references = {
         "Ward 1963": "J. H. Ward, Hierarchical grouping to optimize an objective function, Journal of the American "
         "Statistical Association 58:236-244, 1963.",
