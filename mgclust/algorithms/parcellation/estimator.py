@@ -281,7 +281,7 @@ class Parcellation(ParcellationOptions, Clusterer):
         self.subjects_ = self.individual_labels_ = self.individual_scores_ = None
         if self.group and isinstance(inputs.dataset, VolumeDataset):
             self.subjects_ = diagnostics["subjects"] = list(inputs.dataset.runs_of_subjects())
-        warnings = self._doubts(value, inputs.dataset.shape[0])
+        warnings = _doubts(value, inputs.dataset.shape[0])
         if value.individual is not None:
             self.individual_labels_ = outcome.arrays["individual_labels"]
             self.individual_scores_ = {name[8:]: scores for name, scores in value.individual.scores.items()}
@@ -299,24 +299,23 @@ class Parcellation(ParcellationOptions, Clusterer):
             **frame,
         )
 
-    def _doubts(self, value: ParcellationOutput, n: int) -> list[Doubt]:
-        """Return doubts about the series, the moves and the chosen number of parcels."""
-        doubts = [
-            Doubt(
-                f"the borders of {k} parcels still moved after {PASSES} passes; raise compactness.", UnconvergedWarning
-            )
-            for k, passes in zip(value.numbers, value.passes, strict=True)
-            if passes == PASSES
-        ]
-        if value.n_constant:
-            text = (
-                f"{value.n_constant} of {n} series are constant, so they correlate with no series and their parcels "
-                "are arbitrary; leave them out."
-            )
-            doubts.append(Doubt(text, DataWarning))
-        if value.evaluation is None or value.random_dcbc is None:
-            return doubts
-        return doubts + _evidence_doubts(value, value.evaluation, value.random_dcbc)
+
+def _doubts(value: ParcellationOutput, n: int) -> list[Doubt]:
+    """Return doubts about the series, the moves and the chosen number of parcels."""
+    doubts = [
+        Doubt(f"the borders of {k} parcels still moved after {PASSES} passes; raise compactness.", UnconvergedWarning)
+        for k, passes in zip(value.numbers, value.passes, strict=True)
+        if passes == PASSES
+    ]
+    if value.n_constant:
+        text = (
+            f"{value.n_constant} of {n} series are constant, so they correlate with no series and their parcels "
+            "are arbitrary; leave them out."
+        )
+        doubts.append(Doubt(text, DataWarning))
+    if value.evaluation is None or value.random_dcbc is None:
+        return doubts
+    return doubts + _evidence_doubts(value, value.evaluation, value.random_dcbc)
 
 
 def _evidence_doubts(value: ParcellationOutput, table: dict[str, np.ndarray], null: np.ndarray) -> list[Doubt]:

@@ -321,10 +321,10 @@ def test_grayordinates_of_several_subjects(tmp_path):
         save_surface(tmp_path / f"{side}.surf.gii", coordinates + shift, triangles, f"Cortex{side}")
         for side, shift in (("Left", [-70, 0, 0]), ("Right", [70, 0, 0]))
     ]
-    dataset = open_dataset(runs)
-    model = Parcellation(20, group=True, client=None).fit(dataset, surfaces=surfaces)
+    dataset = open_dataset(runs, surfaces=surfaces)
+    model = Parcellation(20, group=True, client=None).fit(dataset)
     for labels in model.individual_labels_.T:
-        assert (n_pieces(labels, *neighbors_of(dataset, 26, surfaces)) == 1).all()
+        assert (n_pieces(labels, *neighbors_of(dataset, 26)) == 1).all()
     save_result(model.result_, dataset, tmp_path / "out", False, False, [], lambda event: None)
     file = nibabel.load(tmp_path / "out" / "individual" / "sub-B" / "sub-B_desc-parcellation_dseg.dlabel.nii")
     np.testing.assert_array_equal(file.get_fdata()[0], model.individual_labels_[:, 1] + 1)
