@@ -213,7 +213,13 @@ class Parcellation(ParcellationOptions, Clusterer):
             "coordinates": self._coordinates(dataset) if evaluated else None,
             "seed": parameters["random_state"],
         }
-        need = partial(estimate, entries=len(graph.columns), algorithm=parameters["algorithm"], evaluated=evaluated)
+        need = partial(
+            estimate,
+            entries=len(graph.columns),
+            algorithm=parameters["algorithm"],
+            evaluated=evaluated,
+            count=len(numbers),
+        )
         return RunSpec(parcellate, arguments, need, "float32", work=Work(n, "rows", ONE_RANK))
 
     def _graph(self, dataset: Dataset, connectivity: int) -> RowNeighbors:

@@ -38,6 +38,7 @@ from mgclust.kernels.parcels.ward import ward_merges
 __all__ = ["ParcellationOutput", "estimate", "parcellate"]
 
 PIECE = 1 << 22  # number of values that are standardised at a time
+LABEL_BYTES = 250  # bytes of memory per row and number of parcels in an evaluation, by measurement
 
 
 @dataclass(frozen=True)
@@ -183,7 +184,15 @@ def _describe(rows: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 def estimate(
-    shape: tuple[int, int], itemsize: int, size: int, room: int, *, entries: int, algorithm: str, evaluated: bool
+    shape: tuple[int, int],
+    itemsize: int,
+    size: int,
+    room: int,
+    *,
+    entries: int,
+    algorithm: str,
+    evaluated: bool,
+    count: int,
 ) -> Estimate:
     """Estimate the memory of rank 0; see `mgclust.engine.memory.EstimateFunction`.
 
@@ -197,6 +206,8 @@ def estimate(
         Algorithm of the parcellation.
     evaluated : bool
         True if the halves of the series are compared.
+    count : int
+        How many numbers of parcels are requested.
     """
     n, t = shape
     what: dict[str, Any] = {
@@ -208,4 +219,7 @@ def estimate(
         what |= needed_by_levels(n, t, entries)
     if evaluated:
         what["a half of the series"] = 4 * n * t
+        what["labels of all numbers of parcels"] = LABEL_BYTES * n * count
+    else:
+        what["labels of all numbers of parcels"] = 2 * 4 * n * count
     return Estimate(what)
