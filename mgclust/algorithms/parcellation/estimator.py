@@ -237,6 +237,7 @@ class Parcellation(ParcellationOptions, Clusterer):
             algorithm=parameters["algorithm"],
             evaluated=evaluated,
             n_subjects=len(subjects or ()),
+            count=len(numbers),
         )
         return RunSpec(parcellate, arguments, need, "float32", metric="correlation", work=Work(n, "rows", ONE_RANK))
 

@@ -42,6 +42,8 @@ from mgclust.kernels.parcels.ward import ward_merges
 
 EVALUATED = 0.8  # fraction of the evaluation that is done before the chosen number is compared with random parcels
 
+LABEL_BYTES = 250  # bytes of memory per row and number of parcels in an evaluation, by measurement
+
 __all__ = ["ParcellationOutput", "estimate", "parcellate"]
 
 
@@ -220,6 +222,7 @@ def estimate(
     algorithm: str,
     evaluated: bool,
     n_subjects: int,
+    count: int,
 ) -> Estimate:
     """Estimate the memory of rank 0; see `mgclust.engine.memory.EstimateFunction`.
 
@@ -235,6 +238,8 @@ def estimate(
         True if the halves of the series are compared.
     n_subjects : int
         Number of subjects of a group; 0 for rows of one subject.
+    count : int
+        How many numbers of parcels are requested.
     """
     n, t = shape
     what: dict[str, Any] = {
@@ -246,6 +251,9 @@ def estimate(
         what |= needed_by_levels(n, t, entries)
     if evaluated:
         what["a half of the series"] = 4 * n * t
+        what["labels of all numbers of parcels"] = LABEL_BYTES * n * count
+    else:
+        what["labels of all numbers of parcels"] = 2 * 4 * n * count
     if n_subjects:
         what["parcels of the subjects"] = 16 * n * n_subjects
     return Estimate(what)

@@ -11,6 +11,7 @@ from sklearn.metrics import adjusted_rand_score
 from mgclust import Parcellation, load_result, open_dataset
 from mgclust.algorithms import base
 from mgclust.algorithms.parcellation.evaluation import n_pieces
+from mgclust.algorithms.parcellation.ranks import estimate
 from mgclust.base.errors import (
     AmbiguousCountWarning,
     DataWarning,
@@ -246,3 +247,9 @@ def test_a_picture_needs_an_evaluation(bold):
     evaluated = Parcellation(6, evaluate=True, client=None).fit(opened(bold))
     assert evaluated.evaluation_["n_clusters"].tolist() == [6]
     assert plots.parcel_evaluation(evaluated).get_title() == "1 number of parcels compared, 6 chosen"
+
+
+def test_the_memory_of_many_numbers_counts():
+    shape, given = (50_000, 100), {"entries": 26 * 50_000, "algorithm": "ward", "evaluated": True}
+    few, many = (estimate(shape, 4, 1, 0, count=count, **given).needed for count in (2, 102))
+    assert many - few == 100 * 50_000 * 250
