@@ -103,7 +103,7 @@ class Parcellation(ParcellationOptions, Clusterer):
         Scores of each number of parcels, if they were evaluated: see
         `mgclust.algorithms.parcellation.evaluation.evaluate`, without the prefix ``scan_``.
     subjects_ : list of str, or None
-        Names of the subjects of a group, sorted.
+        Names of the subjects of a group, in the order of the columns of `individual_labels_`.
     individual_labels_ : ndarray of shape (n_samples, n_subjects), int32, or None
         Parcels of each subject of a group, for the chosen number of parcels; None without `group` or `refine`.
     individual_scores_ : dict of str to ndarray of shape (n_subjects,), or None
@@ -280,7 +280,7 @@ class Parcellation(ParcellationOptions, Clusterer):
             arrays["random_dcbc"] = value.random_dcbc
         diagnostics: dict[str, Any] = {"passes": value.passes[at], "unconverged_levels": value.unconverged}
         self.subjects_ = self.individual_labels_ = self.individual_scores_ = None
-        if self.group and isinstance(inputs.dataset, VolumeDataset):
+        if frame["parameters"]["group"] and isinstance(inputs.dataset, VolumeDataset):
             self.subjects_ = diagnostics["subjects"] = list(inputs.dataset.runs_of_subjects())
         warnings = _doubts(value, inputs.dataset.shape[0])
         if value.individual is not None:
