@@ -40,7 +40,15 @@ def candidate_results(result: Result) -> dict[int, Result] | dict[float, Result]
             for at, resolution in enumerate(table["resolution"].tolist())
         }
     exemplars = np.split(np.asarray(result.arrays["candidate_centers"]), np.cumsum(numbers, dtype=np.int64))
-    return {k: _candidate(result, labels, {"centers": exemplars[at]}, table, at) for at, k in enumerate(numbers)}
+    # A parcellation is fitted with all numbers of parcels, and each candidate can be repeated with its own.
+    given = result.parameters
+    return {
+        k: replace(
+            _candidate(result, labels, {"centers": exemplars[at]}, table, at),
+            parameters={**given, "n_parcels": k} if "n_parcels" in given else given,
+        )
+        for at, k in enumerate(numbers)
+    }
 
 
 def _candidate(result: Result, labels: Any, arrays: dict[str, Any], table: dict[str, np.ndarray], at: int) -> Result:

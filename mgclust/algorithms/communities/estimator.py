@@ -182,7 +182,7 @@ def _communities_at(
     else:
         with context.stage("communities"):
             moved = level if start is None or start.fixed is None else replace(level, fixed=_mask(level, start.fixed))
-            labels, report = communities(context, moved, seed, start, matched=objective == "cpm")
+            labels, report = communities(context, moved, seed, known=start, matched=objective == "cpm")
         if hierarchy or n_clusters is not None:
             with context.stage("hierarchy"):
                 tree = nested_tree(context, level, connected_parts(level, labels), device)

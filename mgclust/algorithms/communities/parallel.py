@@ -50,7 +50,7 @@ from mgclust.algorithms.communities.matching import coarsen
 from mgclust.engine.spmd import Context
 from mgclust.kernels.masks import count_true
 
-__all__ = ["communities"]
+__all__ = ["Effort", "communities"]
 
 Array = Any
 NOISE = 0.5
@@ -58,25 +58,30 @@ CHANGED = 0.05  # cycles follow if more than this fraction of the nodes is not i
 
 
 class Effort(NamedTuple):
-    """Limits of the search in graphs of up to `entries` entries (twice the edges)."""
+    """Limits of the search."""
 
-    entries: float
     starts: int
     cycles: int
     least_rise: float  # smallest rise of modularity in a cycle after which another cycle follows
 
 
-EFFORTS = (
-    Effort(1 << 12, 16, 8, 1e-5),
-    Effort(1 << 15, 8, 8, 1e-5),
-    Effort(1 << 18, 6, 8, 1e-5),
-    Effort(1 << 20, 1, 8, 1e-5),
-    Effort(math.inf, 1, 5, 1e-4),
+EFFORTS = (  # in graphs of up to so many entries (twice the edges)
+    (1 << 12, Effort(16, 8, 1e-5)),
+    (1 << 15, Effort(8, 8, 1e-5)),
+    (1 << 18, Effort(6, 8, 1e-5)),
+    (1 << 20, Effort(1, 8, 1e-5)),
+    (math.inf, Effort(1, 5, 1e-4)),
 )
 
 
 def communities(
-    context: Context, level: Level, seed: int, known: Start | None = None, *, matched: bool = False
+    context: Context,
+    level: Level,
+    seed: int,
+    effort: Effort | None = None,
+    *,
+    known: Start | None = None,
+    matched: bool = False,
 ) -> tuple[Array, list[dict[str, Any]]]:
     """Find communities of large modularity, as the docstring of this module describes.
 
@@ -86,6 +91,8 @@ def communities(
         Receives the progress.
     level : Level
     seed : int
+    effort : Effort, optional
+        Limits of the search; by default, smaller graphs have more starts.
     known : Start, optional
         Communities with which to begin. There is then only one start.
     matched : bool
@@ -99,7 +106,7 @@ def communities(
     report : list of dict
         State after each cycle: ``start``, ``cycle`` (0: before the first), ``n_clusters``, ``levels``, ``modularity``.
     """
-    effort = next(effort for effort in EFFORTS if level.entries <= effort.entries)
+    effort = effort or next(effort for entries, effort in EFFORTS if level.entries <= entries)
     report: list[dict[str, Any]] = []
     best, reached = None, -np.inf
     if known is not None or matched:
