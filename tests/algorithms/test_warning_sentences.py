@@ -204,8 +204,12 @@ def canopies(rng):
 def of_communities(rng):
     n = number(rng)
     for components, k, found in ((n, None, n), (1, None, n), (n - 1, 1, 1)):
-        model = SimpleNamespace(n_nodes_=n, n_clusters=k, n_clusters_=found, resolution=abs(real(rng)))
-        yield from communities._warnings(model, SimpleNamespace(rounding=0.0012345, n_components=components))
+        model = SimpleNamespace(n_nodes_=n, n_clusters=k)
+        candidates = [SimpleNamespace(n_clusters=found)] * int(rng.integers(1, 3))
+        value = SimpleNamespace(rounding=0.0012345, n_components=components, candidates=candidates)
+        resolutions = tuple(abs(real(rng)) for _ in candidates)
+        for objective in ("modularity", "cpm"):
+            yield from communities._warnings(model, value, resolutions, objective)
 
 
 def parcels(rng):

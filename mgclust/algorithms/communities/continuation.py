@@ -22,12 +22,12 @@ import numpy as np
 from mgclust.algorithms.communities.levels import Level
 from mgclust.kernels.masks import all_true
 
-__all__ = ["Start", "connected_parts", "start_labels", "with_initial_ids"]
+__all__ = ["KnownCommunities", "connected_parts", "start_labels", "with_initial_ids"]
 
 Array = Any
 
 
-class Start(NamedTuple):
+class KnownCommunities(NamedTuple):
     """Known communities."""
 
     labels: Array  # int32 array of shape (n,): id of each node's community; -1 for nodes without one
@@ -51,7 +51,7 @@ def connected_parts(level: Level, labels: Array) -> Array:
     return level.kernels.graph.relabel(_roots(level, labels))[0]
 
 
-def start_labels(level: Level, start: Start) -> Array:
+def start_labels(level: Level, start: KnownCommunities) -> Array:
     """Return labels with which local moving begins: the smallest node of each node's part.
 
     A community must have a label that no node outside of it can take when it begins a community of its own.
@@ -59,7 +59,7 @@ def start_labels(level: Level, start: Start) -> Array:
     Parameters
     ----------
     level : Level
-    start : Start
+    start : KnownCommunities
 
     Returns
     -------
@@ -70,7 +70,7 @@ def start_labels(level: Level, start: Start) -> Array:
     return _roots(level, xp.where(start.labels >= 0, start.labels, alone))
 
 
-def with_initial_ids(level: Level, labels: Array, start: Start) -> Array:
+def with_initial_ids(level: Level, labels: Array, start: KnownCommunities) -> Array:
     """Return the labels of a fit with the ids of the initial communities, by the rules of this module.
 
     Parameters
@@ -78,7 +78,7 @@ def with_initial_ids(level: Level, labels: Array, start: Start) -> Array:
     level : Level
     labels : int32 array of shape (n,)
         Communities of the fit, numbered by their smallest node.
-    start : Start
+    start : KnownCommunities
 
     Returns
     -------

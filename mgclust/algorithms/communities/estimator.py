@@ -50,7 +50,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.base import Clusterer, Inputs, WarmUp
-from mgclust.algorithms.communities.continuation import Start, connected_parts, with_initial_ids
+from mgclust.algorithms.communities.continuation import KnownCommunities, connected_parts, with_initial_ids
 from mgclust.algorithms.communities.hierarchy import greedy_tree, nested_tree
 from mgclust.algorithms.communities.initial_labels import fixed_nodes, initial_labels
 from mgclust.algorithms.communities.levels import SHARED_ENTRIES, Level, at_resolution, modularity_of, read_level
@@ -133,7 +133,7 @@ def detect_communities(
     start = None
     if init is not None:
         to_device = level.kernels.memory.to_device
-        start = Start(to_device(init), None if fixed is None else to_device(fixed))
+        start = KnownCommunities(to_device(init), None if fixed is None else to_device(fixed))
     found: list[Candidate] = []
     tree, report, exact = None, list[dict[str, Any]](), False
     for resolution in resolutions:
@@ -171,7 +171,7 @@ def _communities_at(
     hierarchy: bool,
     seed: int,
     device: str,
-    start: Start | None,
+    start: KnownCommunities | None,
 ) -> tuple[Any, MergeTree | None, list[dict[str, Any]]]:
     """Return the labels at the resolution of `level`, the tree of merges (only on rank 0) and the rounds."""
     tree: MergeTree | None = None
@@ -371,7 +371,7 @@ class ModularityClusterer(Clusterer):
                 "n_nodes": self.n_nodes_,
                 "n_edges": self.n_edges_,
             },
-            warnings=_warnings(self, value, self._resolutions),
+            warnings=_warnings(self, value, self._resolutions, _objective_in(frame["parameters"])),
             diagnostics={
                 "strategy": self._strategy(frame["parameters"]),
                 "computed_in": EXACT[value.exact],
@@ -698,7 +698,9 @@ def _objective_in(parameters: dict[str, Any]) -> str:
     return str(parameters.get("objective", "modularity"))
 
 
-def _warnings(model: ModularityClusterer, value: CommunitiesOutput, resolutions: tuple[float, ...]) -> list[Doubt]:
+def _warnings(
+    model: ModularityClusterer, value: CommunitiesOutput, resolutions: tuple[float, ...], objective: str
+) -> list[Doubt]:
     doubts = []
     if value.rounding > 1e-6:
         text = f"weights were rounded by up to {value.rounding:.1g} of their mean, because they span many digits; "
@@ -708,12 +710,10 @@ def _warnings(model: ModularityClusterer, value: CommunitiesOutput, resolutions:
         text = "no edge connects two nodes, so there are no communities; give a graph with edges between nodes."
         doubts.append(Doubt(text, DataWarning))
     elif model.n_clusters is None:
-        objective = "modularity" if model._fitted_with["objective"] == "modularity" else "quality"
+        score = "modularity" if objective == "modularity" else "quality"
         for resolution, each in zip(resolutions, value.candidates, strict=True):
             if each.n_clusters == model.n_nodes_:
-                text = (
-                    f"no merge raises the {objective} at resolution={resolution:g}, so every node is its own community"
-                )
+                text = f"no merge raises the {score} at resolution={resolution:g}, so every node is its own community"
                 remedy = "lower resolution" + (" or give n_clusters" if objective == "modularity" else "")
                 remedy = remedy if len(resolutions) == 1 else "leave this resolution out"
                 doubts.append(Doubt(f"{text}; {remedy}.", DegenerateClustersWarning))

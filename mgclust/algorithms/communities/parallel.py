@@ -43,7 +43,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mgclust.algorithms.communities.continuation import Start, connected_parts, start_labels, with_initial_ids
+from mgclust.algorithms.communities.continuation import (
+    KnownCommunities,
+    connected_parts,
+    start_labels,
+    with_initial_ids,
+)
 from mgclust.algorithms.communities.levels import Level, modularity_of
 from mgclust.algorithms.communities.local_moving import compact, local_moving, move_nodes
 from mgclust.algorithms.communities.matching import coarsen
@@ -80,7 +85,7 @@ def communities(
     seed: int,
     effort: Effort | None = None,
     *,
-    known: Start | None = None,
+    known: KnownCommunities | None = None,
     matched: bool = False,
 ) -> tuple[Array, list[dict[str, Any]]]:
     """Find communities of large modularity, as the docstring of this module describes.
@@ -93,7 +98,7 @@ def communities(
     seed : int
     effort : Effort, optional
         Limits of the search; by default, smaller graphs have more starts.
-    known : Start, optional
+    known : KnownCommunities, optional
         Communities with which to begin. There is then only one start.
     matched : bool
         Whether every second start begins with a matching of the nodes instead of local moving; there are then at least
@@ -127,7 +132,7 @@ def _one_start(
     start: int,
     effort: Effort,
     report: list[dict[str, Any]],
-    known: Start | None,
+    known: KnownCommunities | None,
     by_matching: bool,
 ) -> tuple[Array, float]:
     if by_matching:
@@ -160,7 +165,7 @@ def _one_start(
     return labels, modularity_of(level, labels)
 
 
-def _needs_cycles(level: Level, labels: Array, known: Start) -> bool:
+def _needs_cycles(level: Level, labels: Array, known: KnownCommunities) -> bool:
     """Return whether many nodes are new or in another community, or local moving cannot divide the known communities.
 
     No node leaves a community alone if its neighbours are all in it. So if no edge connects two communities, only a

@@ -152,7 +152,7 @@ class Submission(_Strict):
                         f"{name}={str(value)[:80]!r} should name a file as {{'upload': id}} or {{'path': path}}."
                     )
             elif isinstance(value, list) and "," in constraints[name].type:  # several numbers, as JSON writes them
-                if not all(isinstance(each, int) for each in value):
+                if not all(isinstance(each, (int, float)) for each in value):
                     raise constraints[name].refuse(name, value)
             elif not isinstance(value, (str, int, float, bool, type(None))):
                 raise InputError(f"{name} should be a number, a string or a boolean; arrays are not accepted here.")
