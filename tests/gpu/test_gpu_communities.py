@@ -139,6 +139,26 @@ def test_weights_of_any_size_equal_the_cpus():
             assert_same(*(Communities(device=d, **options).fit((network.edges, weights)) for d in ("cpu", "cuda")))
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("weights", [None, "integers", "floats"])
+def test_known_communities_and_objectives_are_the_same_on_the_device(weights):
+    rng = np.random.default_rng(2)
+    edges = rng.integers(0, 4000, (12_000, 2)).astype(np.int32)
+    edges = np.concatenate([edges, np.column_stack([np.zeros(3000, np.int32), rng.integers(1, 4000, 3000)])])
+    drawn = None if weights is None else rng.integers(1, 9, len(edges)) / (1 if weights == "integers" else 8.3)
+    graph = (edges, 4100) if drawn is None else (np.column_stack([edges, drawn]), 4100)
+    init = rng.integers(-1, 60, 4100)
+    fixed = np.flatnonzero((init >= 0) & (rng.random(4100) < 0.1))
+    for start in ({}, {"init": init}, {"init": init, "fixed": fixed}):
+        for objective in ("modularity", "cpm"):
+            given = {"objective": objective, "resolutions": [1.0, 0.05, 3.0], "client": None, **start}
+            host, device = (Communities(device=d, **given).fit(graph) for d in ("cpu", "cuda"))
+            for name, values in host.result_.arrays.items():
+                np.testing.assert_array_equal(values, device.result_.arrays[name], err_msg=f"{objective}, {name}")
+            assert host.quality_ == device.quality_
+            assert host.rounds_ == device.rounds_
+
+
 def test_random_networks_are_the_same_on_the_device():
     for arguments in ((5, 100, 16, 0.8), (7, 33, 5.0, 0.31), (1, 40, 6, 1.0)):
         host, device = (make_random_network(*arguments, random_state=4, device=d) for d in ("cpu", "cuda"))

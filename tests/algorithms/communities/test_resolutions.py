@@ -57,8 +57,8 @@ def test_the_candidates_are_saved(tmp_path):
     (table,) = [each for each in model.presentation.tables(kept) if each.heading == "Resolutions"]
     sizes = np.unique(model.labels_for(0.3), return_counts=True)[1]
     assert table.chosen == 0
-    assert table.rows[1][:2] == ["0.3", len(sizes)]
-    assert table.rows[1][-2:] == [sizes.min(), sizes.max()]
+    assert list(table.rows[1][:2]) == ["0.3", len(sizes)]
+    assert list(table.rows[1][-2:]) == [sizes.min(), sizes.max()]
 
 
 def test_what_resolutions_do_not_go_with():
