@@ -326,8 +326,13 @@ class ModularityClusterer(Clusterer):
             "objective": _objective_in(parameters),
             **self._start(parameters, graph),
         }
-        candidates = len(arguments["resolutions"])
-        need = partial(estimate, n=graph.n_nodes, levels=strategy == "parallel", candidates=candidates)
+        need = partial(
+            estimate,
+            n=graph.n_nodes,
+            levels=strategy == "parallel",
+            candidates=len(arguments["resolutions"]),
+            known="init" in arguments,
+        )
         work = Work(graph.shape[0], "edges", EDGES_OF_A_RANK, EDGES_A_SECOND)
         return RunSpec(detect_communities, arguments, need, graph.dtype.name, work=work)
 

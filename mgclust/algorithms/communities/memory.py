@@ -8,11 +8,20 @@ __all__ = ["estimate"]
 
 ENTRY_BYTES = 28  # per entry of the adjacency: both ends, the key, and a second key while sorting
 NODE_BYTES = 60
+KNOWN_BYTES = 32  # per node: known communities, and sorted pairs of their ids and the new communities
 LEVEL_BYTES = 24  # coarser graphs, per entry of the first graph
 
 
 def estimate(
-    shape: tuple[int, int], itemsize: int, size: int, room: int, *, n: int, levels: bool = False, candidates: int = 1
+    shape: tuple[int, int],
+    itemsize: int,
+    size: int,
+    room: int,
+    *,
+    n: int,
+    levels: bool = False,
+    candidates: int = 1,
+    known: bool = False,
 ) -> Estimate:
     """Estimate the memory of a rank in addition to its edges; see `mgclust.engine.memory.EstimateFunction`.
 
@@ -26,10 +35,14 @@ def estimate(
         Whether the run also makes coarser graphs.
     candidates : int
         Number of resolutions, whose labels are all kept.
+    known : bool
+        Whether the run begins with known communities.
     """
     entries = 2 * -(-shape[0] // size)
     wide = 16 if shape[1] == 3 else 0  # weights, and the order of the sort by pairs
     what = {"neighbours": entries * (ENTRY_BYTES + wide), "nodes": n * (NODE_BYTES + 4 * candidates)}
+    if known:
+        what["known communities"] = n * KNOWN_BYTES
     if levels:
         what["coarser graphs"] = entries * LEVEL_BYTES
     return Estimate(what)
