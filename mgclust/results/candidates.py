@@ -29,7 +29,8 @@ def candidate_results(result: Result) -> dict[int, Result]:
     table = {name[5:]: np.asarray(values) for name, values in result.arrays.items() if name.startswith("scan_")}
     numbers, labels = table["n_clusters"].tolist(), result.arrays["candidates"]
     exemplars = np.split(np.asarray(result.arrays["candidate_centers"]), np.cumsum(numbers, dtype=np.int64))
-    # A parcellation is fitted with all numbers of parcels, and each candidate can be repeated with its own.
+    # A parcellation is fitted with all numbers of parcels. Each candidate gets its own number, so that it can be
+    # repeated.
     given = result.parameters
     return {
         k: replace(
