@@ -119,8 +119,8 @@ def open_dataset(
         Labels of regions, with which the clusters are compared. For a volume: a volume of labels on the same grid, as a
         path, image or array. For a CIFTI file: a .dlabel.nii file, or a .label.gii file for each hemisphere. 0 and
         negative values mean no label. Names of the labels come from the file of labels, or from a BIDS table (.tsv)
-        with the columns ``index`` and ``name``. The table may follow in the sequence. Otherwise, the table in the
-        folder of the volume that has the name of the volume is used. The entries of the result are listed in
+        with the columns ``index`` and ``name``. The table may follow in the sequence. Otherwise, the table with
+        the name of the volume in the folder of the volume is used. The entries of the result are listed in
         `mgclust.results.label_agreement.compare_with_atlas`.
 
     Returns

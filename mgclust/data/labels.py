@@ -249,7 +249,7 @@ def read_labels(source: str | os.PathLike[str] | RootedFile, dataset: Dataset | 
 
 
 def _label_file_of_rows(location: Location, dataset: Dataset | None) -> str | None:
-    """Return the path of the only label file in a result directory; None if there is none or no BOLD series."""
+    """Return the path of the only label file in a result directory; None if there is none, or rows have no places."""
     if not isinstance(dataset, VolumeDataset):
         return None
     found = _label_files(location, ".nii.gz" if dataset.kind == "nifti" else ".dlabel.nii")

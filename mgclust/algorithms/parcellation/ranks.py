@@ -7,7 +7,7 @@ Stages::
                  propagation
     refine       moves across the borders           (`mgclust.kernels.parcels.borders`)
     evaluate     compare the parcels of both halves of the series, which are also merged and refined
-    individual   moves across the borders for each subject of a group, by its own series (`individual_parcels`)
+    individual   moves across the borders according to the series of each subject of a group (`individual_parcels`)
     describe     the most typical row and the homogeneity of each parcel
 
 Every stage after the first runs on the host of rank 0; only communities and affinity propagation use the GPU of rank 0.

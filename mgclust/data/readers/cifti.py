@@ -135,8 +135,8 @@ def read_meshes(surfaces: Sequence[Location], series: Location) -> dict[str, Mes
 
     A surface belongs to the structure that its metadata name (``AnatomicalStructurePrimary``). If the metadata name
     none, the hemisphere is taken from the name of the file (``hemi-L``, ``.L.``, ``lh`` or ``left``). Other surfaces
-    belong to the remaining structures, in the order of the CIFTI file. A surface is ignored if it names a structure that
-    the CIFTI file does not have.
+    belong to the remaining structures, in the order of the CIFTI file. A surface is ignored if it names a structure
+    that the CIFTI file does not have.
 
     Parameters
     ----------

@@ -151,7 +151,7 @@ class Submission(_Strict):
                     raise InputError(
                         f"{name}={str(value)[:80]!r} should name a file as {{'upload': id}} or {{'path': path}}."
                     )
-            elif isinstance(value, list) and "," in constraints[name].type:  # several integers, as a JSON list
+            elif isinstance(value, list) and "," in constraints[name].type:  # several integers, as JSON writes them
                 if not all(isinstance(each, int) for each in value):
                     raise constraints[name].refuse(name, value)
             elif not isinstance(value, (str, int, float, bool, type(None))):
