@@ -111,7 +111,7 @@ def slice_views(
     oriented: bool = True,
     colors: np.ndarray,
 ) -> SliceViews:
-    """Draw a label volume in sagittal, coronal and axial slices; the parameters are those of `label_slices`.
+    """Draw a label volume in sagittal, coronal and axial slices; `label_slices` describes most parameters.
 
     Parameters
     ----------
