@@ -25,9 +25,9 @@ def compare(first: str, second: str, noise: str, as_json: bool) -> None:
 
     FIRST and SECOND are result directories, files of labels or volumes of labels. A file of labels is .npy, .npz, .csv
     or .tsv, or .txt with one label per line. A volume is .nii or .nii.gz; voxels that are 0 in both volumes are left
-    out. Labels of vertices (.label.gii) and of grayordinates (.dlabel.nii) are treated in the same way. If the results
-    in two directories are of different series or masks on one grid, they are compared by voxels. FIRST may be the known
-    truth.
+    out. Labels of vertices (.label.gii) and of grayordinates (.dlabel.nii) are treated in the same way. If two
+    result directories have different series or masks on the same grid, their labels are compared voxel by voxel. FIRST
+    may be the known truth.
     """
     from mgclust.data.labels import read_label_pair
     from mgclust.results.label_agreement import compare_labels

@@ -92,7 +92,7 @@ def summary(result: Result, path: Path, report: bool) -> str:
     if "atlas_rows" in result.scores:
         ari = result.scores.get("atlas_ari")
         agreement = "" if ari is None else f"ARI {ari:.3f} (1: the same clusters), "
-        lines.append(("atlas", f"{agreement}{result.scores['atlas_rows']:,} rows in both"))
+        lines.append(("atlas", f"{agreement}{result.scores['atlas_rows']:,} rows have a cluster and a label"))
     lines.append(("time", seconds_text(result.seconds)))
     stages = [f"{name} {seconds_text(s)}" for name, s in result.timings.items() if name != "total"]
     lines.append(("stages", ", ".join(stages)))

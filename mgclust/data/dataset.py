@@ -112,14 +112,16 @@ def open_dataset(
         cubic spline before it and left out after it.
     surfaces : path or sequence of paths, optional
         Surfaces of a CIFTI file, for `Parcellation`: a .surf.gii file for each structure that has vertices. A surface
-        belongs to the structure that its metadata name (``AnatomicalStructurePrimary``). If they name none, its
-        hemisphere is taken from its name (``hemi-L``, ``.L.``, ``lh`` or ``left``), else from its place in the list.
+        belongs to the structure that its metadata name (``AnatomicalStructurePrimary``). If the metadata
+        name none, the hemisphere is taken from the name of the file (``hemi-L``, ``.L.``, ``lh`` or ``left``). Other
+        surfaces belong to the remaining structures, in the order of the CIFTI file.
     atlas : path, nibabel image, array or sequence of paths, optional
-        Labels of regions, with which clusters are compared: for a volume, a volume of labels on the same grid, as a
-        path, image or array; for a CIFTI file, a .dlabel.nii file, or a .label.gii file for each hemisphere. 0 and
-        negative values mean no label. Names of the labels come from the file, or from a BIDS table (.tsv) with the
-        columns ``index`` and ``name``: the table that follows in the sequence, or that lies next to the volume with
-        the same name. `mgclust.results.label_agreement.compare_with_atlas` lists the entries of the result.
+        Labels of regions, with which the clusters are compared. For a volume: a volume of labels on the same grid, as a
+        path, image or array. For a CIFTI file: a .dlabel.nii file, or a .label.gii file for each hemisphere. 0 and
+        negative values mean no label. Names of the labels come from the file of labels, or from a BIDS table (.tsv)
+        with the columns ``index`` and ``name``. The table may follow in the sequence. Otherwise, the table with
+        the name of the volume in the folder of the volume is used. The entries of the result are listed in
+        `mgclust.results.label_agreement.compare_with_atlas`.
 
     Returns
     -------

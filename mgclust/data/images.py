@@ -66,7 +66,7 @@ def volume_location(volume: Any, grid: Grid, what: str) -> Location:
     grid : Grid
         Grid of the series, which an array must have.
     what : {"mask", "atlas"}
-        The option, for messages.
+        Name of the option, for messages.
     """
     if is_image(volume):
         return image_location(volume)

@@ -62,8 +62,8 @@ class LabelPair(NamedTuple):
 def read_label_pair(first: str, second: str) -> LabelPair:
     """Read two labellings of the same rows, voxels, vertices or grayordinates.
 
-    Labels of voxels, vertices and grayordinates are matched by their places. Two result directories of different series
-    or masks are matched in this way too. Other labels are matched by the numbers of the rows.
+    Labels of voxels, vertices and grayordinates are matched by their places. The labels of two result
+    directories are also matched by places if the series or masks differ. Other labels are matched by row numbers.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def read_label_pair(first: str, second: str) -> LabelPair:
     Returns
     -------
     LabelPair
-        A voxel, vertex or grayordinate is left out if it has no label in both files.
+        A voxel, vertex or grayordinate is left out if it has a label in neither file.
     """
     given = [Location.of(each) for each in (first, second)]
     if any(map(is_gifti, given)):
@@ -198,8 +198,8 @@ def read_labels(source: str | os.PathLike[str] | RootedFile, dataset: Dataset | 
         - .nii or .nii.gz: a volume of labels, with 0 for no label;
         - .dlabel.nii: one label per grayordinate, with 0 for no label;
         - .gii: one label per vertex of a surface, with 0 for no label;
-        - a result directory. If it has a label file and `dataset` is a BOLD series, voxels or grayordinates are
-          matched by their places.
+        - a result directory. If the directory has a label file and `dataset` is a BOLD series, voxels or grayordinates
+          are matched by their places.
 
         Text may be compressed (.gz, .bz2, .zst).
     dataset : Dataset, optional
@@ -249,7 +249,7 @@ def read_labels(source: str | os.PathLike[str] | RootedFile, dataset: Dataset | 
 
 
 def _label_file_of_rows(location: Location, dataset: Dataset | None) -> str | None:
-    """Return the path of the label file in a result directory that has the places of the rows of a BOLD series."""
+    """Return the path of the only label file in a result directory; None if there is none, or rows have no places."""
     if not isinstance(dataset, VolumeDataset):
         return None
     found = _label_files(location, ".nii.gz" if dataset.kind == "nifti" else ".dlabel.nii")

@@ -320,7 +320,7 @@ def is_path(source: Any) -> bool:
 
 
 def listed_paths(given: Any) -> list[Any] | None:
-    """Return the paths of an option that names several files: a path, a sequence of paths, or a str with commas.
+    """Return the paths that an option names: a path, a sequence of paths, or a str of paths separated by commas.
 
     Parameters
     ----------

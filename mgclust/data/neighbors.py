@@ -136,7 +136,7 @@ def neighbors_of(dataset: Dataset, connectivity: int = 26) -> RowNeighbors:
     Parameters
     ----------
     dataset : Dataset
-        The return value of `open_dataset` for a BOLD series; for a CIFTI file, with its `surfaces`.
+        The return value of `open_dataset` for a BOLD series. A CIFTI file must be opened with its `surfaces`.
     connectivity : {6, 18, 26}
         Voxels touch if they share a face (6), a face or an edge (18), or a face, an edge or a corner (26).
 
@@ -185,7 +185,7 @@ def coordinates_of(dataset: Dataset) -> np.ndarray:
     Parameters
     ----------
     dataset : Dataset
-        The return value of `open_dataset` for a BOLD series; for a CIFTI file, with its `surfaces`.
+        The return value of `open_dataset` for a BOLD series. A CIFTI file must be opened with its `surfaces`.
 
     Returns
     -------

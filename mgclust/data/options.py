@@ -97,8 +97,8 @@ ROW_OPTIONS = (
            Anything(help="Surfaces of a CIFTI file, for parcellation: a .surf.gii file for each hemisphere, separated "
                          "by commas.")),
     Option("atlas", None,
-           Anything(help="Compare the clusters with the labels in this volume, .dlabel.nii or .label.gii files; a .tsv "
-                         "file with names may follow after a comma.")),
+           Anything(help="Compare the clusters with the labels in a volume, a .dlabel.nii file or .label.gii files; a "
+                         ".tsv file with their names may follow after a comma.")),
 )  # fmt: skip
 GRAPH_OPTIONS = (
     Option("columns", None,

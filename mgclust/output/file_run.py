@@ -83,7 +83,7 @@ def placed(
 
 
 def fit(estimator: Any, dataset: Dataset, progress: Progress, checkpoint: CheckpointConfig | None = None) -> Result:
-    """Cluster the data, compare the labels with true labels and with an atlas, and pass warnings to `progress`."""
+    """Cluster the data, compare the labels with true labels and an atlas (if any), and pass warnings to `progress`."""
     result = estimator.fit_dataset(dataset, on_progress=progress, checkpoint=checkpoint)
     for text in result.warnings:
         progress({"warning": text})
@@ -112,7 +112,7 @@ def save(
     command: list[str],
     progress: Progress,
 ) -> None:
-    """Write the result directory with its report, its pictures, and the candidates and subjects that it holds."""
+    """Write the result directory with the report, the pictures, and the files of candidates and subjects."""
     progress({"stage": "write"})
 
     def add_labels(directory: Path, found: Result) -> None:
@@ -144,7 +144,7 @@ def save(
                 method=result.method,
                 parameters=result.parameters,
                 subject=subject,
-                colors=colors,  # those of the group's parcels
+                colors=colors,  # the colours of the group's parcels
             )
         if not report:
             return

@@ -48,16 +48,16 @@ _COLUMNS = {
     "pieces": ("Number of connected pieces of the parcel, if each voxel is connected with its 26 neighbours", None),
     "color": ("Colour of the parcel in pictures, as hexadecimal red, green and blue", None),
     "center_{ijk}": ("Voxel of the parcel that is nearest to the mean position of its voxels: index from 0", None),
-    "center_{xyz}_mm": ("Position of this voxel", "mm"),
+    "center_{xyz}_mm": ("Position of the voxel that is nearest to the mean position", "mm"),
     "exemplar_{ijk}": ("Voxel that represents the parcel by its series: index from 0", None),
-    "exemplar_{xyz}_mm": ("Position of this voxel", "mm"),
+    "exemplar_{xyz}_mm": ("Position of the voxel that represents the parcel", "mm"),
     "exemplar_grayordinate": ("Grayordinate that represents the parcel by its series: index from 0", None),
-    "exemplar_structure": ("Brain structure of this grayordinate", None),
-    "exemplar_vertex": ("Vertex of this grayordinate on its surface: index from 0", None),
-    "exemplar_voxel": ("Voxel of this grayordinate: indices from 0", None),
+    "exemplar_structure": ("Brain structure of the grayordinate that represents the parcel", None),
+    "exemplar_vertex": ("Vertex of the grayordinate that represents the parcel, on its surface: index from 0", None),
+    "exemplar_voxel": ("Voxel of the grayordinate that represents the parcel: indices from 0", None),
     "atlas_index": ("Label of the atlas with the largest overlap", None),
-    "atlas_name": ("Name of this label", None),
-    "atlas_dice": ("Dice coefficient of the parcel and this label", None),
+    "atlas_name": ("Name of the label with the largest overlap", None),
+    "atlas_dice": ("Dice coefficient of the parcel and the label with the largest overlap", None),
 }
 
 
@@ -100,7 +100,7 @@ def write_labels(
     parameters : dict, optional
         Parameters of the method, for the JSON file.
     subject : str, optional
-        If the labels are of one subject of a group: the name of the subject, by
+        Name of the subject, if the labels are of one subject of a group: a key of the return value of
         `mgclust.data.readers.volumes.VolumeDataset.runs_of_subjects`. The files are named after the runs of this
         subject.
     colors : array of shape (n_clusters, 3), optional
@@ -272,7 +272,7 @@ def output_stem(paths: list[str], method: str, subject: str | None = None) -> st
     method : str
         Name of the method. Its words become one word in camel case, because BIDS reserves hyphens.
     subject : str, optional
-        Subject of all runs, such as ``sub-01``, which begins the name even if only a folder states it.
+        Subject of all runs, such as ``sub-01``. The name begins with the subject even if only a folder states it.
     """
     parts, *others_parts = (_name_parts(path, subject) for path in paths)
     if others_parts:
@@ -373,9 +373,9 @@ def _write_label_gifti(path: Path, values: np.ndarray, table: dict[int, Any], st
 
 
 def _voxel_columns(dataset: VolumeDataset, labels: np.ndarray, centers: Any) -> dict[str, Any]:
-    """Return columns with the position of each cluster: the voxel nearest to the mean of its voxels, and its exemplar.
+    """Return columns with the position of each cluster: the voxel nearest to its mean position, and its exemplar.
 
-    The mean itself may be outside the cluster.
+    The mean position itself may be outside the cluster.
     """
     voxels = dataset.voxels
     affine = np.array(dataset.runs[0].grid.affine)
@@ -390,7 +390,7 @@ def _central_rows(places: np.ndarray, labels: np.ndarray) -> np.ndarray:
     sizes = np.bincount(own)
     means = np.stack([np.bincount(own, where[:, axis]) / np.maximum(sizes, 1) for axis in range(3)], axis=1)
     away = ((where - means[own]) ** 2).sum(axis=1)
-    order = np.lexsort((away, own))  # stable: of rows that are equally near, the first
+    order = np.lexsort((away, own))  # stable, so the first of equally near rows comes first
     first = np.cumsum(sizes) - sizes
     found = np.full(len(sizes), -1)
     found[sizes > 0] = rows[order[first[sizes > 0]]]
@@ -446,7 +446,7 @@ def _write_table(path: Path, columns: dict[str, Any]) -> None:
 
 
 def _defined(columns: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Return the definition of each column of the table, as BIDS wants it in the JSON file."""
+    """Return the definition of each column of the table, as BIDS requires it in the JSON file."""
     found = {}
     for column in columns:
         key = re.sub(r"(?<=_)[ijk]$", "{ijk}", re.sub(r"(?<=_)[xyz](?=_mm$)", "{xyz}", column))

@@ -226,7 +226,7 @@ class _Several(Constraint):
         try:
             if isinstance(value, str):
                 numbers = [self._number.parse(each, name) for each in value.split(",")]
-            elif isinstance(value, (bytes, bytearray, Mapping)):  # their elements are integers, or may be
+            elif isinstance(value, (bytes, bytearray, Mapping)):  # their elements may also be integers
                 raise self.refuse(name, value)
             else:
                 numbers = [

@@ -10,7 +10,7 @@ can be dark, has its own colours.
 
 Modules: `clusters` (decision graph, and rows in the plane), `canopies`, `prominence` (of density peaks), `silhouette`,
 `merges` (of communities), `iterations` (objective), `validity` (indices against the number of clusters),
-`parcels` (their evaluation), `places` (their colours), `adjacency`
+`parcels` (evaluation of parcels), `places` (colours of parcels), `adjacency`
 (of graphs) and `volumes` (slices of voxels). `style` and `sources` are shared.
 """
 

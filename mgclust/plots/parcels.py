@@ -81,7 +81,7 @@ def parcel_evaluation(result: Result | Any, ax: Axes | None = None) -> Axes:
     _number_axis(ax, k, chosen)
     ax.set_xlabel("parcels")
     ax.set_ylabel("higher is better")
-    # Below the axes, where it covers no line.
+    # The legend is below the axes, where it covers no line.
     look: dict[str, Any] = {"frameon": False, "fontsize": 9, "labelcolor": MUTED}
     ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2, **look)
     ax.set_title(f"{len(k):,} number{'s' * (len(k) != 1)} of parcels compared, {chosen:,} chosen")

@@ -13,22 +13,23 @@ from mgclust.plots.style import oklab_of_oklch, oklab_of_srgb, srgb_of_oklab
 
 __all__ = ["parcel_colors"]
 
-# Along these directions, the hue, the lightness and the chroma repeat after so many mm. The distances are such that the
-# next parcel but one has another colour, and that a parcel whose centre moves by a few mm keeps nearly its colour.
+# Hue, lightness and chroma repeat along these directions, after these distances in mm. The distances are short enough
+# that the next parcel but one has another colour. They are also long enough that a parcel nearly keeps its colour if
+# its centre moves by a few mm.
 _DIRECTIONS = np.array([[0.62, 0.58, 0.53], [-0.70, 0.71, 0.04], [0.35, 0.40, -0.85]])
 _PERIODS = np.array([50.0, 44.0, 38.0])
 _LIGHTNESS, _CHROMA = (0.42, 0.84), (0.08, 0.17)  # limits of Oklch
-_APART = 0.1  # smallest difference (Oklab) between parcels that touch, where colours are left that differ so much
-_HUES, _STEPS = 24, 6  # other colours: so many hues, with so many steps of lightness and of chroma
+_APART = 0.1  # smallest difference (Oklab) between parcels that touch, if there is a colour that differs this much
+_HUES, _STEPS = 24, 6  # other colours: number of hues, and number of steps of lightness and of chroma
 
 
 def parcel_colors(volume: Any, affine: Any = None) -> np.ndarray:
     """Colour of each parcel of a label volume, by its place.
 
     A smooth function of the position of a parcel's centre gives its colour. So a parcel has a similar colour in two
-    label volumes of one space, e.g. of 100 and of 200 parcels, if its centre is at nearly the same place. If a parcel
-    touches another that has a similar colour already, then it gets the most similar colour that differs enough. Parcels
-    choose in the order of their numbers.
+    label volumes of one space, e.g. of 100 and of 200 parcels, if its centre is at nearly the same place. Parcels
+    get their colours in the order of their numbers. If a parcel touches an earlier parcel that has a similar colour, it
+    gets another colour: the most similar colour that differs enough from all earlier parcels that it touches.
 
     Parameters
     ----------
@@ -94,13 +95,13 @@ def _by_place(centers: np.ndarray) -> np.ndarray:
 
 
 def _other_colors() -> np.ndarray:
-    """Return colours that fill the same part of Oklab."""
+    """Return colours of all hues within the limits of lightness and chroma, in Oklab."""
     steps = (np.linspace(*_LIGHTNESS, _STEPS), np.linspace(*_CHROMA, _STEPS), np.arange(_HUES) / _HUES)
     return oklab_of_oklch(*map(np.ravel, np.meshgrid(*steps, indexing="ij")))
 
 
 def _seen(colors: np.ndarray) -> np.ndarray:
-    """Return the colours that a screen can show instead of these, in Oklab."""
+    """Replace colours by colours that a screen can show; both are in Oklab."""
     return oklab_of_srgb(np.round(255 * srgb_of_oklab(colors)) / 255)
 
 

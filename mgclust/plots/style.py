@@ -51,7 +51,7 @@ _FIRST = (
     "#3566b0", "#e07b27", "#2f9560", "#c8453b", "#7b5ab5",
     "#8a6242", "#d062a4", "#5f6b78", "#a3a329", "#29a3b8",
 )  # fmt: skip
-# Oklab to the roots of the cones' responses, and these responses to linear sRGB.
+# Matrices from Oklab to the cube roots of the responses of the cones, and from these responses to linear sRGB.
 _CONES_OF_OKLAB = np.array(
     [[1, 0.3963377774, 0.2158037573], [1, -0.1055613458, -0.0638541728], [1, -0.0894841775, -1.2914855480]]
 )

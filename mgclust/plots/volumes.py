@@ -1,7 +1,7 @@
 """Slices of a label volume, which show the position of each cluster.
 
-`label_slices` draws axial slices. The report has slices in three orthogonal views; it shares the functions that turn a
-volume, crop it and scale its background.
+`label_slices` draws axial slices. The report has slices in three orthogonal views; it also uses the functions that turn
+a volume, crop it and scale its background.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class TurnedVolume(NamedTuple):
     sizes : ndarray of shape (3,)
         Size of a voxel along each axis, in mm.
     places : tuple of 3 ndarrays
-        Coordinate x, y or z of each slice along its axis, in mm. If the orientation is not known: its index.
+        Coordinate x, y or z of each slice along its axis, in mm; its index if the orientation is not known.
     """
 
     values: np.ndarray

@@ -40,7 +40,8 @@ def candidate_results(result: Result) -> dict[int, Result] | dict[float, Result]
             for at, resolution in enumerate(table["resolution"].tolist())
         }
     exemplars = np.split(np.asarray(result.arrays["candidate_centers"]), np.cumsum(numbers, dtype=np.int64))
-    # A parcellation is fitted with all numbers of parcels, and each candidate can be repeated with its own.
+    # A parcellation is fitted with all numbers of parcels. Each candidate gets its own number, so that it can be
+    # repeated.
     given = result.parameters
     return {
         k: replace(

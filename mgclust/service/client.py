@@ -77,7 +77,7 @@ class Service(ServiceConnection):
         surfaces : sequence of paths, optional
             Surfaces of a CIFTI file; see `mgclust.open_dataset`.
         atlas : sequence of paths, optional
-            Files of labels with which the clusters are compared, and the table of their names; see
+            Files of labels with which the clusters are compared, and the table of the names of the labels; see
             `mgclust.open_dataset`.
         options : dict, optional
             Options for reading the files: ``columns``, ``standardize``, ``detrend``, ``n_nodes`` and others. Options
@@ -144,7 +144,7 @@ class Service(ServiceConnection):
     def upload(self, path: str | os.PathLike[str]) -> str:
         """Upload a file.
 
-        If only a folder of a BOLD file states its subject, the upload's name begins with the subject:
+        If only a folder of a BOLD file states the subject, the name of the upload begins with the subject:
         ``sub-01/bold.nii.gz`` becomes ``sub-01_bold.nii.gz``.
 
         Parameters

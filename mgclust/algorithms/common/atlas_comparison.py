@@ -15,7 +15,7 @@ __all__ = ["atlas_arrays", "with_atlas"]
 
 
 def atlas_arrays(dataset: Dataset, labels: Any) -> dict[str, np.ndarray]:
-    """Return the label of the atlas that overlaps most with each cluster; empty if the data set has no atlas.
+    """Return for each cluster the atlas label with the largest overlap; an empty dict if the data set has no atlas.
 
     Parameters
     ----------
@@ -27,14 +27,14 @@ def atlas_arrays(dataset: Dataset, labels: Any) -> dict[str, np.ndarray]:
     Returns
     -------
     dict of str to ndarray of shape (n_clusters,)
-        ``atlas_index``: the value in the atlas, or 0 for no label; ``atlas_name``; and ``atlas_dice``. See
+        ``atlas_index`` (the value of the label in the atlas, or 0 for no label), ``atlas_name`` and ``atlas_dice``. See
         `mgclust.results.label_agreement.compare_with_atlas`.
     """
     return _compared(dataset, labels)[1]
 
 
 def with_atlas(result: Result, dataset: Dataset) -> Result:
-    """Return the result with its agreement with the atlas, if the data set has an atlas and the result has labels.
+    """Add the agreement with the atlas to a result, if the data set has an atlas and the result has labels.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def _compared(dataset: Dataset, labels: Any) -> tuple[dict[str, Any], dict[str, 
     found = compare_with_atlas(np.asarray(labels), atlas.codes, len(atlas.keys))
     scores = {"atlas_rows": found.rows} if found.ari is None else {"atlas_ari": found.ari, "atlas_rows": found.rows}
     arrays = {
-        "atlas_index": np.append(atlas.keys, 0)[found.label],  # the position -1 is the last
+        "atlas_index": np.append(atlas.keys, 0)[found.label],  # position -1 (no label) selects the last entry, 0
         "atlas_name": np.array([*atlas.names, ""])[found.label],
         "atlas_dice": found.dice,
     }

@@ -70,7 +70,7 @@ class Effort(NamedTuple):
     least_rise: float  # smallest rise of modularity in a cycle after which another cycle follows
 
 
-EFFORTS = (  # in graphs of up to so many entries (twice the edges)
+EFFORTS = (  # largest number of entries (twice the edges) of a graph, and its limits
     (1 << 12, Effort(16, 8, 1e-5)),
     (1 << 15, Effort(8, 8, 1e-5)),
     (1 << 18, Effort(6, 8, 1e-5)),

@@ -1,4 +1,4 @@
-"""Evidence for parcels: homogeneity, boundaries, silhouettes and agreement of halves; table and choice of a number.
+"""Evidence for parcels: homogeneity, boundaries, silhouettes, agreement of halves; choice of the number of parcels.
 
 Parcels of one half of a series are judged by the other half, so that parcels that follow the noise of their own half
 score lower. `evaluate` makes a table of all scores for several numbers of parcels, also for the parcels of
@@ -47,16 +47,16 @@ __all__ = [
 ]
 
 SLICE = 64  # points in time that are standardised at a time
-ROUNDING = 32  # distances of at most so many units of the last place of 1 count as 0
+ROUNDING = 32  # distances of at most this many machine epsilons count as 0
 DISTANCES = 1 << 20  # distances of rows to parcels that are computed at a time
 BATCH_LABELS = 1 << 23  # labels of the candidates whose sums are computed together
 MAX_BINS = 10_000
 MAX_LABELS = 1 << 20  # bounds labels with gaps, because sums are kept for each number up to the largest label
 MIN_FRACTION = 0.95  # a number of parcels can be chosen if its DCBC is at least this fraction of the best one
-N_DRAWS = 20  # random parcellations with which the chosen number is compared
+N_DRAWS = 20  # random parcellations whose DCBC is compared with the DCBC of the chosen number
 NULLS = ("random", "coordinates")
 SCORES = ("homogeneity", "held_out", "dcbc", "split_half_ari", "silhouette")
-# Ends of the steps of `evaluate` as fractions of its time: null parcels, pairs of near rows, homogeneities and
+# Ends of the three steps of `evaluate`, as fractions of its time: null parcels; pairs of near rows; homogeneities and
 # silhouettes.
 STEP_ENDS = (0.05, 0.75, 1.0)
 
@@ -271,9 +271,9 @@ def silhouettes(series: Any, candidates: Any, on_progress: OnProgress | None = N
     """Return the mean silhouette of the rows of each candidate, for the distance 1 - r of two rows with correlation r.
 
     The silhouette of a row is (b - a) / max(a, b). a is the mean distance of the row to the other rows of its parcel,
-    and b is its mean distance to the rows of another parcel, for the parcel with the smallest mean. The silhouette of a
-    row that is alone in its parcel is 0. If z_i is row i with mean 0 and length 1, then the mean distance of row i to
-    parcel p with n_p rows needs only the sum S_p of the rows of p, so no distance of two rows is computed::
+    and b is the smallest mean distance of the row to the rows of another parcel. The silhouette of a row that is the
+    only row of its parcel is 0. Let z_i be row i, scaled to mean 0 and length 1. The mean distance of row i to parcel p
+    with n_p rows needs only the sum S_p of the rows z_j of p. So no distance between two rows is computed::
 
         mean over j in p of (1 - z_i . z_j) = 1 - z_i . S_p / n_p
 
@@ -299,8 +299,8 @@ def silhouettes(series: Any, candidates: Any, on_progress: OnProgress | None = N
 
     Notes
     -----
-    All parcels are compared, also parcels that are far away. A brain has several regions with similar series, so
-    connected parcels have silhouettes near 0, or negative ones.
+    All parcels are compared, including distant parcels. A brain has several regions with similar series, so connected
+    parcels have silhouettes near or below 0.
 
     References
     ----------
@@ -447,14 +447,14 @@ def evaluate(
 
         - ``scan_homogeneity``, ``scan_silhouette``: homogeneity and mean silhouette of the parcels of the whole series
           on the whole series.
-        - ``scan_held_out``, ``scan_dcbc``: homogeneity and DCBC of each half's parcels on the other half, each the mean
-          of two values.
+        - ``scan_held_out``, ``scan_dcbc``: homogeneity and DCBC of each half's parcels on the other half; each is the
+          mean of the values of both halves.
         - ``scan_split_half_ari``: adjusted Rand index of the parcels of the two halves.
 
         The same keys except ``scan_pieces`` for null parcels: ``scan_random_*`` for `random_parcels`, and
-        ``scan_coordinates_*`` for `coordinate_parcels` with a seed. The null parcels of the two halves differ by their
-        seeds; homogeneity and silhouette are those of the first half's parcels. There are as many null parcels as
-        parcels of the whole series, but at least one per island.
+        ``scan_coordinates_*`` for `coordinate_parcels` with a seed. The null parcels of the two halves have
+        different seeds. Homogeneity and silhouette are computed for the null parcels of the first half, on the whole
+        series. There are as many null parcels as parcels of the whole series, but at least one per island.
 
     Raises
     ------
@@ -531,9 +531,10 @@ def chosen(table: Mapping[str, np.ndarray]) -> int:
     Only the held-out DCBC decides. It is near 0 for null parcels, whatever their number. The other scores do not suit:
     homogeneity grows with the number, and halves can agree on a few parcels and on very many.
 
-    First, `kept` finds the numbers whose DCBC is positive and exceeds both nulls. The result is the smallest of them
-    whose DCBC is at least 95 % of the best DCBC among them. The best one itself is not the result, because on real
-    series the DCBC rises to a plateau, where more parcels add boundaries that the other half hardly supports.
+    First, `kept` finds the numbers whose DCBC is positive and exceeds the DCBC of both nulls. The result is the
+    smallest kept number whose DCBC is at least 95 % of the best DCBC of the kept numbers. Small numbers are preferred,
+    because on real series the DCBC rises to a plateau, where more parcels add boundaries that the other half hardly
+    supports.
 
     If the result is the largest number of the table, larger numbers may be better. If no number is kept, the series
     show no parcels, and the result is the smallest number of the table.
@@ -593,10 +594,10 @@ def random_dcbc(
     seed: int = 0,
     on_progress: OnProgress | None = None,
 ) -> np.ndarray:
-    """Return the DCBC of several draws of random parcels, which shows how far chance alone raises a DCBC.
+    """Return the DCBC of several draws of random parcels, which show how high a DCBC can be by chance.
 
-    A single null parcellation is not enough for weak series: on noise, the DCBC of the best of several numbers of
-    parcels often exceeds it.
+    A single null parcellation is not enough for weak series: on noise, the best DCBC of several numbers of parcels
+    often exceeds the DCBC of this null parcellation.
 
     Parameters
     ----------
@@ -605,15 +606,15 @@ def random_dcbc(
     first_series, second_series, starts, columns, coordinates
         See `evaluate`.
     seed : int, default=0
-        Seed of the parcels; they differ from those of `evaluate`.
+        Seed of the parcels, which differ from the random parcels of `evaluate` with the same seed.
     on_progress : callable, optional
         Receives the completed fraction.
 
     Returns
     -------
     float64 array of shape (20,)
-        For each draw, the mean of the DCBC of random parcels on one half, and of other random parcels on the other
-        half; NaN if it is undefined.
+        For each draw, the mean of two values: the DCBC of random parcels on one half, and the DCBC of other random
+        parcels on the other half. NaN if one of them is undefined.
     """
     seeds = np.random.SeedSequence([seed, 1]).generate_state(2 * N_DRAWS).reshape(2, N_DRAWS).tolist()
     found = []
@@ -629,7 +630,7 @@ def _ignore(fraction: float) -> None:
 
 
 def part_of(on_progress: OnProgress, begin: float, end: float) -> OnProgress:
-    """Return a function that receives the completed fraction of a part, from `begin` to `end` of the whole."""
+    """Return a function that receives the completed fraction of a part; the part is `begin` to `end` of the whole."""
     return lambda fraction: on_progress(begin + (end - begin) * fraction)
 
 

@@ -1,8 +1,8 @@
 """Parcels of each subject of a group, which correspond to the parcels of the group.
 
-The parcels of a subject begin as the parcels of the group. Then voxels move across borders by the subject's own series
-(`mgclust.kernels.parcels.borders`). Every parcel stays connected and keeps at least one voxel. So parcel p of a subject
-corresponds to parcel p of the group, without a search for matching parcels.
+The parcels of a subject begin as the parcels of the group. Then voxels move across borders according to the subject's
+own series (`mgclust.kernels.parcels.borders`). Every parcel stays connected and keeps at least one voxel. So parcel p
+of a subject corresponds to parcel p of the group, without a search for matching parcels.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class IndividualParcels:
     labels : ndarray of shape (n, n_subjects), int32
         Parcel of each row.
     passes : list of int
-        For each subject, passes of moves; `PASSES` if the moves had not ended.
+        For each subject, number of passes of moves; `PASSES` if voxels still moved in the last pass.
     scores : dict of str to ndarray of shape (n_subjects,)
         ``subject_homogeneity`` and ``subject_group_homogeneity``: homogeneity of the subject's parcels, and of the
-        group's parcels, on the series of the subject. ``subject_group_ari``: adjusted Rand index of both. With an
-        evaluation, also ``subject_held_out``: each half of the subject's series has parcels of its own, and this is
-        their mean homogeneity on the other half; and ``subject_group_held_out``: mean homogeneity of the group's
-        parcels on the halves.
+        group's parcels, on the series of the subject. ``subject_group_ari``: adjusted Rand index of both
+        parcellations. With an evaluation, each half of the subject's series also gets its own parcels.
+        ``subject_held_out`` is the mean homogeneity of these parcels on the other half. ``subject_group_held_out`` is
+        the mean homogeneity of the group's parcels on the halves.
     """
 
     labels: np.ndarray
@@ -52,14 +52,14 @@ def individual_parcels(
     evaluated: bool,
     on_progress: Callable[[float], None],
 ) -> IndividualParcels:
-    """Move the borders of the group's parcels by the series of each subject.
+    """Move the borders of the group's parcels according to the series of each subject.
 
     Parameters
     ----------
     series : float32 array of shape (n, n_features)
         Series of all subjects.
     ends : int array of shape (n_subjects + 1,)
-        First column of each subject, and the number of columns.
+        First column of each subject; the last entry is the number of columns.
     group : int32 array of shape (n,)
         Parcels of the group.
     starts, columns : int64 array of shape (n + 1,), int32 array

@@ -1,7 +1,7 @@
 """Null parcels: connected parcels that ignore the series, for comparison with the same number of parcels of the series.
 
-They show how large a score gets without any knowledge of the series. Parcels that grow from random rows differ in size.
-Parcels of the coordinates are compact, and similar in size.
+Null parcels show how large a score gets without any knowledge of the series. Parcels that grow from random rows differ
+in size. Parcels of the coordinates are compact, and similar in size.
 
 The graph of neighbours is in compressed form: the neighbours of row i are ``columns[starts[i]:starts[i + 1]]``,
 ascending, and each edge is in the lists of both its rows. An island is a connected component of this graph.
@@ -27,8 +27,8 @@ def random_parcels(starts: Any, columns: Any, k: int | Sequence[int], seed: int 
     """Grow connected parcels from random rows, without regard to any series.
 
     The parcels start from k random rows, at least one on each island. Rounds follow until all rows are in parcels. In
-    each round, every row that has no parcel, but neighbours with parcels, joins the parcel of one of these neighbours,
-    which is drawn at random.
+    each round, every row without a parcel that has neighbours in parcels draws one of these neighbours at random, and
+    joins its parcel.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def random_parcels(starts: Any, columns: Any, k: int | Sequence[int], seed: int 
     columns : array, int32
         Neighbours of each row.
     k : int or sequence of int
-        Number of parcels; each of several numbers has its own parcels.
+        Number of parcels; for several numbers, each number gets its own parcellation.
     seed : int, default=0
         Equal seeds give equal parcels.
 
@@ -72,8 +72,7 @@ def coordinate_parcels(
 
     Ward's method merges neighbours as it does for series, but with the coordinates of the rows instead of their series.
     With a seed, each coordinate is first moved by a random step, so that two seeds give two parcellations. A step is
-    at most half the distance from a row to its nearest neighbour (the median over all rows). Such steps move a row only
-    within its voxel.
+    at most half the median distance between a row and its nearest neighbour, so a row moves only within its voxel.
 
     Parameters
     ----------
@@ -90,7 +89,7 @@ def coordinate_parcels(
     Returns
     -------
     ndarray of shape (n,) or (n, len(k)), int32
-        Parcel of each row, from 0 to k - 1, in the order of their first rows.
+        Parcel of each row, from 0 to k - 1; parcels are numbered in the order of their first rows.
 
     Raises
     ------

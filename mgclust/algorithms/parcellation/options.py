@@ -38,7 +38,7 @@ class ParcellationOptions(Declaration):
         ),
         "evaluate": Boolean(help="Compare the numbers of parcels between halves of the series; always with several."),
         "group": Boolean(
-            help="Find parcels of several subjects, by their mean similarity, and parcels of each subject."
+            help="Find parcels of a group of subjects by their mean similarity, and also parcels of each subject."
         ),
     }
 

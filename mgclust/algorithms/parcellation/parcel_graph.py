@@ -62,6 +62,6 @@ class ParcelGraph:
         ends = np.repeat(clusters, np.diff(self.starts)), clusters[self.columns]
         apart = ends[0] != ends[1]
         graph = csr_array((np.ones(apart.sum(), np.int32), (ends[0][apart], ends[1][apart])), shape=(count, count))
-        graph.sum_duplicates()  # which also sorts the neighbours
+        graph.sum_duplicates()  # also sorts the neighbours
         starts, columns = graph.indptr.astype(np.int64), graph.indices.astype(np.int32)
         return ParcelGraph(clusters[self.labels], sums, size, starts, columns)

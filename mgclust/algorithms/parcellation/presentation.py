@@ -20,9 +20,9 @@ COLUMNS = {
     "dcbc": "DCBC, held out",
     "split_half_ari": "ARI of the halves",
     "silhouette": "silhouette",
-    "coordinates_held_out": "homogeneity, held out: coordinates alone",
-    "coordinates_split_half_ari": "ARI of the halves: coordinates alone",
-    "coordinates_silhouette": "silhouette: coordinates alone",
+    "coordinates_held_out": "homogeneity, held out: parcels of the coordinates",
+    "coordinates_split_half_ari": "ARI of the halves: parcels of the coordinates",
+    "coordinates_silhouette": "silhouette: parcels of the coordinates",
 }
 ALGORITHMS = {
     "ward": "Ward's criterion with connectivity (Ward 1963)",
@@ -35,7 +35,7 @@ ALGORITHMS = {
 SUBJECT_COLUMNS = {
     "homogeneity": "homogeneity of the subject's parcels",
     "group_homogeneity": "homogeneity of the group's parcels",
-    "group_ari": "ARI of both",
+    "group_ari": "ARI of the subject's and the group's parcels",
     "held_out": "homogeneity of the subject's parcels, held out",
     "group_held_out": "homogeneity of the group's parcels on the halves",
 }
@@ -73,7 +73,7 @@ class ParcellationPresentation(Presentation):
     captions = {
         "parcel_evaluation": "Parcels of one half of the series (or of the subjects), judged by the other half. "
         "Dashed: connected parcels "
-        "by coordinates alone, which do not use the series.",
+        "that are computed only from the coordinates and ignore the series.",
     }
 
     def method_sentences(self, result: Result) -> list[str]:
@@ -83,9 +83,7 @@ class ParcellationPresentation(Presentation):
         if given.get("group"):
             halves, subjects = "both halves of the subjects", result.diagnostics.get("subjects")
             over = f"{len(subjects)} subjects" if subjects else "the subjects"  # a candidate has no diagnostics
-            sentences.append(
-                f"The similarity of two voxels was the mean over {over} of the correlations of their series."
-            )
+            sentences.append(f"The similarity of two voxels was the correlation of their series, averaged over {over}.")
         if given["refine"]:
             sentences.append(
                 "Voxels then moved across borders to the neighbouring parcel with whose mean they correlate more, with "
@@ -98,8 +96,8 @@ class ParcellationPresentation(Presentation):
             )
         if "individual_labels" in result.arrays:
             sentences.append(
-                "The parcels of each subject began as the group's parcels, and their borders moved in the same way by "
-                "the series of the subject."
+                "The parcels of each subject began as the group's parcels; then their borders moved in the same way, "
+                "according to the series of the subject."
             )
         return sentences
 

@@ -7,7 +7,7 @@ Stages::
                  propagation
     refine       moves across the borders           (`mgclust.kernels.parcels.borders`)
     evaluate     compare the parcels of both halves of the series, which are also merged and refined
-    individual   moves across the borders by the series of each subject of a group (`individual_parcels`)
+    individual   moves across the borders according to the series of each subject of a group (`individual_parcels`)
     describe     the most typical row and the homogeneity of each parcel
 
 Every stage after the first runs on the host of rank 0; only communities and affinity propagation use the GPU of rank 0.
@@ -16,8 +16,8 @@ Before the merges, each series is centred and scaled to length 1. So a product o
 are halves of the subjects instead of halves in time.
 
 The cost is stated for n series of T numbers with c neighbours each. The merges need about 2 c n T operations for all
-numbers of parcels together. A pass of moves needs at most c n T, and there are 10 to 40 passes. Rank 0 needs 20 n T
-bytes of memory (16 n T for a group), and 40 c n bytes in addition.
+numbers of parcels together. A pass of moves needs at most c n T, and there are 10 to 40 passes. With an
+evaluation, rank 0 needs 20 n T bytes of memory (16 n T for a group), and 40 c n bytes in addition.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from mgclust.kernels.parcels.ward import ward_merges
 
 EVALUATED = 0.8  # fraction of the evaluation that is done before the chosen number is compared with random parcels
 
-LABEL_BYTES = 250  # bytes of memory per row and number of parcels in an evaluation, by measurement
+LABEL_BYTES = 250  # bytes of memory per row and number of parcels in an evaluation (measured)
 
 __all__ = ["ParcellationOutput", "estimate", "parcellate"]
 
@@ -78,7 +78,7 @@ def parcellate(
 ) -> ParcellationOutput | None:
     """Run on every rank: find parcels. Rank 0 returns the results, and each rank delivers the labels of its rows.
 
-    If the rows are of one subject, `subjects` is None.
+    `subjects` is None if the rows are not of a group.
     """
     with context.stage("collect"):
         series = _on_rank_0(context)
@@ -140,7 +140,7 @@ def parcellate(
             int(np.count_nonzero(~rows.any(axis=1))),
             individual,
         )
-    context.comm.barrier(limited=False)  # rank 0 has worked alone
+    context.comm.barrier(limited=False)  # without a deadline, because only rank 0 has worked so far
     whole = context.comm.broadcast(None if labels is None else context.kernels.memory.to_device(labels))
     own = whole[context.rows.start : context.rows.stop]
     context.deliver(candidates=own[:, : len(numbers)])

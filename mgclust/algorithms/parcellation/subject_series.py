@@ -1,8 +1,8 @@
 """Rows of a group of subjects.
 
 The rows of a group hold the series of all subjects next to each other. Each subject's part of a row has mean 0 and
-length 1 / sqrt(number of subjects). So the product of two rows is the mean over the subjects of the correlations of
-their series, and each subject has the same weight, whatever its number of volumes.
+length 1 / sqrt(number of subjects). So the product of two rows is the correlation of their series, averaged over
+the subjects. Each subject has the same weight, whatever its number of volumes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mgclust.outside.quoting import shortened
 __all__ = ["SubjectColumns", "columns_of_subjects", "join_subjects"]
 
 SubjectColumns = Mapping[str, Sequence[tuple[int, int]]]
-"""Columns of each run (the first, and the one after the last) of each subject."""
+"""For each subject, the columns of each run: the first column, and the column after the last."""
 
 PIECE = 1 << 22  # number of values that are standardised at a time
 
@@ -38,7 +38,7 @@ def columns_of_subjects(dataset: Dataset, group: bool) -> SubjectColumns | None:
     Raises
     ------
     InputError
-        The number of subjects does not fit to `group`, or the subjects are not known.
+        The number of subjects does not suit `group`, or the subjects are not known.
     """
     if not isinstance(dataset, VolumeDataset):
         if group:
@@ -62,7 +62,7 @@ def columns_of_subjects(dataset: Dataset, group: bool) -> SubjectColumns | None:
 
 
 def join_subjects(series: np.ndarray, subjects: SubjectColumns) -> np.ndarray:
-    """Sort the columns by subject, and standardise the series of each subject; all this in place.
+    """Sort the columns by subject and standardise the series of each subject, in place.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def join_subjects(series: np.ndarray, subjects: SubjectColumns) -> np.ndarray:
     Returns
     -------
     ndarray of shape (n_subjects + 1,), int64
-        First column of each subject, and the number of columns.
+        First column of each subject; the last entry is the number of columns.
     """
     order = [np.concatenate([np.arange(*run) for run in runs]) for runs in subjects.values()]
     ends = np.cumsum([0, *map(len, order)])

@@ -9,8 +9,9 @@ import numpy as np
 __all__ = ["means_and_lengths", "unit_rows"]
 
 PIECE = 1 << 22  # number of values that are converted to float64 at a time
-# A row is constant if its length is at most this fraction of the length of equal values of its size: half a unit in the
-# last place of float32, so that only rounding could make it vary.
+# A row counts as constant if its length is at most this fraction of the length of a row whose values all equal its
+# largest absolute value. The fraction is half a unit in the last place of float32, so only rounding makes such a
+# row vary.
 CONSTANT = 2.0**-25
 
 
@@ -21,12 +22,12 @@ def means_and_lengths(rows: np.ndarray, centered: bool = True) -> tuple[np.ndarr
     ----------
     rows : float32 or float64 array of shape (n, n_features)
     centered : bool
-        False: no mean is subtracted, and the means are 0.
+        False: no mean is subtracted, and the returned means are 0.
 
     Returns
     -------
     means, lengths : float64 arrays of shape (n,)
-        The length of a constant row is exactly 0, although rounding errors remain if its mean is subtracted.
+        The length of a constant row is exactly 0, although subtraction of its mean leaves rounding errors.
     """
     means, lengths = np.zeros(len(rows)), np.empty(len(rows))
     step = max(1, PIECE // max(rows.shape[1], 1))

@@ -1,14 +1,16 @@
 """Parcels as communities of the graph of neighbours; an edge has the weight r^4 if its two series have correlation r.
 
 Communities are connected, and are the same on any number of ranks and on all devices. Their number grows with the
-resolution, about as its power 3/4: in a volume of n voxels with resolution g, communities of V voxels lose similarity
-at their borders, V^(-1/3) per voxel, and resolution costs g V / n per voxel, so V is in proportion to (n / g)^(3/4).
-So a search for the resolution takes a few steps. It ends when there are as many communities as requested parcels, or at
-most 5% more. Then Ward's merges of the communities make the number exact. If the search finds no resolution with enough
-communities, the merges begin with the rows.
+resolution, about in proportion to its power 3/4. The reason is a balance in a volume of n voxels with resolution g:
+communities of V voxels lose the similarity V^(-1/3) per voxel at their borders, and the resolution costs g V / n per
+voxel. So V is in proportion to (n / g)^(3/4).
 
-More starts and cycles of `communities` than the few that are used here raise the modularity a little, but not the
-homogeneity of the parcels of one half of a series on the other half.
+Because the power is known, a search for the resolution takes only a few steps. The search ends when there are as many
+communities as requested parcels, or at most 5% more. Then Ward's merges of the communities make the number exact. If
+the search finds no resolution with enough communities, the merges begin with the rows.
+
+The function `communities` runs here with few starts and cycles. More starts and cycles raise the modularity a little,
+but not the homogeneity of the parcels of one half of a series on the other half.
 """
 
 from __future__ import annotations
@@ -76,7 +78,7 @@ class VoxelCommunities:
             resolution = resolution * ((k + most) / (2 * count)) ** GROWTH
             if not low < resolution < high:
                 resolution = (low * high) ** 0.5
-            # Few digits, so that the last bits of a power, which differ between machines, do not count.
+            # Keep few digits, because the last bits of a power differ between machines.
             resolution = min(float(f"{resolution:.4g}"), MAX_RESOLUTION)
             if resolution in (low, high):
                 break

@@ -1,4 +1,4 @@
-"""Atlases: labels of voxels or grayordinates with names, to which the clusters of a BOLD series are compared."""
+"""Atlases: named labels of voxels or grayordinates, with which the clusters of a BOLD series are compared."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TABLE = ".tsv"
 _LONGEST_LINE = 2**20  # characters
 _MOST_NAMES = 2**20
 _VOXEL_BYTES = 60  # bytes of memory per voxel of the grid while labels are numbered
-_COLUMNS = ("index", "name")  # of a BIDS table of labels
+_COLUMNS = ("index", "name")  # columns of a BIDS table of labels
 # BIDS entity that the name of a volume may have, but not the name of its table of labels.
 _RESOLUTION = re.compile(r"_res-[A-Za-z0-9]+")
 
@@ -63,7 +63,7 @@ class Atlas:
     names: tuple[str, ...]
 
     def of_rows(self, chosen: np.ndarray, series: str) -> Atlas:
-        """Return the atlas of some voxels or grayordinates.
+        """Return the atlas for some of its voxels or grayordinates.
 
         Parameters
         ----------
@@ -93,15 +93,15 @@ def atlas_locations(atlas: Any, series: SeriesFile) -> list[Location]:
     ----------
     atlas : path, image, array, sequence of paths, or str of paths separated by commas
         A volume of labels, as a path, an image of nibabel or an array on the grid of the series; or a .dlabel.nii file;
-        or .label.gii files. A .tsv file with the names of the labels may follow. Otherwise, the table next to a volume
-        is used that has the same name (also without its BIDS entity ``res``).
+        or .label.gii files. A .tsv file with the names of the labels may follow. Otherwise, the table
+        in the folder of a volume is used if it has the name of the volume, with or without the BIDS entity ``res``.
     series : SeriesFile
         The series.
 
     Raises
     ------
     InputError
-        The option names no file of labels that suits the series, or several volumes.
+        The option names no file of labels that suits the series, or it names several volumes.
     """
     paths = listed_paths(atlas)
     if paths is not None:
@@ -144,7 +144,7 @@ def with_table(paths: Sequence[Any]) -> list[Location]:
 def read_atlas(locations: Sequence[Location], series: SeriesFile) -> Atlas:
     """Read the labels of all voxels or grayordinates of a series.
 
-    Labels of two files are the same label if their values and names are the same.
+    Labels in two files count as one label if both their values and their names are equal.
 
     Parameters
     ----------
@@ -213,7 +213,7 @@ def _check_kind(location: Location, series: SeriesFile) -> None:
 
 
 def _labels_of(location: Location, series: SeriesFile) -> tuple[str, np.ndarray, dict[int, str]]:
-    """Return the structure if the file describes only one, the labels (negative: no label), and the table of names."""
+    """Return the structure of a GIFTI file (else empty), the labels (negative: no label), and the table of names."""
     if is_gifti(location):
         return labels_on_rows(location, series.location, "atlas")
     if series.kind == "nifti":

@@ -43,7 +43,7 @@ __all__ = [
 CORTICES = {"cortex_left": ("CortexLeft", "L"), "cortex_right": ("CortexRight", "R")}
 _DLABEL = ".dlabel.nii"
 _REMEDY = "give surfaces: the .surf.gii file of each, such as sub-01_hemi-L_midthickness.surf.gii"
-# Parts of the names of surfaces whose metadata name no structure.
+# Parts of file names that state the structure of a surface; used if the metadata of the surface name no structure.
 _SIDES = dict.fromkeys(("hemi-L", "L", "lh", "left"), "cortex_left") | dict.fromkeys(
     ("hemi-R", "R", "rh", "right"), "cortex_right"
 )
@@ -131,12 +131,12 @@ def surface_locations(surfaces: Any) -> tuple[Location, ...]:
 
 
 def read_meshes(surfaces: Sequence[Location], series: Location) -> dict[str, Mesh]:
-    """Read the mesh of each structure of a CIFTI file that has vertices.
+    """Read the meshes of a CIFTI file: one for each structure with vertices.
 
-    A surface belongs to the structure that its metadata name (``AnatomicalStructurePrimary``). If they name none, its
-    hemisphere is taken from the name of the file (``hemi-L``, ``.L.``, ``lh`` or ``left``). Other surfaces belong to
-    the remaining structures, in the order of the CIFTI file. A surface is ignored if it names a structure that the
-    CIFTI file does not have.
+    A surface belongs to the structure that its metadata name (``AnatomicalStructurePrimary``). If the metadata name
+    none, the hemisphere is taken from the name of the file (``hemi-L``, ``.L.``, ``lh`` or ``left``). Other surfaces
+    belong to the remaining structures, in the order of the CIFTI file. A surface is ignored if it names a structure
+    that the CIFTI file does not have.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ def matching_grayordinates(own: Any, name: str, others: Any, others_name: str) -
     Returns
     -------
     ndarray of shape (len(own),), int64
-        For each grayordinate of `own`, its number in `others`; -1 if the other file does not have it.
+        For each grayordinate of `own`, its index in `others`; -1 if the other file does not have it.
 
     Raises
     ------

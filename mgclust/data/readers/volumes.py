@@ -159,14 +159,14 @@ class VolumeDataset(Dataset):
         if None in names:
             raise InputError(
                 f"{self.runs[names.index(None)].location.name} states no subject, but other files do "
-                f"({shortened(', '.join(self.subjects), 60)}); put the subject into its name, such as "
+                f"({shortened(', '.join(self.subjects), 60)}); put the subject into the file name, such as "
                 "sub-01_bold.nii.gz."
             )
         return {subject: [at for at, name in enumerate(names) if name == subject] for subject in self.subjects}
 
     @property
     def joined_subjects(self) -> list[str]:
-        """The warning that the rows join series of several subjects; empty if the files state fewer subjects."""
+        """The warning that the rows join series of several subjects; empty if the files state fewer than two."""
         subjects = self.subjects
         return [] if len(subjects) < 2 else [
             f"runs are of {len(subjects)} subjects ({shortened(', '.join(subjects), 60)}), whose series are joined in "
@@ -220,14 +220,14 @@ class VolumeDataset(Dataset):
         return out.reshape(self.runs[0].grid.shape)
 
     def meshes(self) -> dict[str, Mesh]:
-        """Return the mesh of each structure of a CIFTI file that has vertices, by the name of the structure.
+        """Return the meshes of a CIFTI file: a dict from the name of each structure with vertices to its mesh.
 
         Raises
         ------
         InputError
             The dataset was opened without its surfaces, or a surface has changed since then.
         """
-        if self._meshes is None:  # another process reads the files again
+        if self._meshes is None:  # opened without surfaces, or sent to another process
             meshes = read_meshes(self.surfaces, self.runs[0].location)
             if self.surfaces and [mesh.sha256 for mesh in meshes.values()] != self._surface_hashes:
                 raise InputError(f"surfaces of {self.name} changed since they were opened; open the series again.")
@@ -239,9 +239,10 @@ class VolumeDataset(Dataset):
         return self._series(0, self.shape[0]).mean.astype(np.float32)
 
     def fingerprint(self) -> str:
-        """Return the SHA-256 of the file; for several files, of the SHA-256 of each run, mask, table and surface.
+        """Return the SHA-256 of the file; for several files, the SHA-256 of the hashes of all files except the atlas.
 
-        `describe` lists the transformations. The atlas does not change the clusters, and is not included.
+        The files are runs, mask, tables and surfaces; the atlas does not change the clusters. `describe` lists the
+        transformations.
         """
         for run in self.runs:
             run.location.check(run.stamp)
@@ -486,7 +487,7 @@ def open_volumes(
     surfaces : path, sequence of paths, or None
         Surfaces of a CIFTI file, as `surface_locations` takes them.
     atlas : path, image, array, sequence of paths, or None
-        Labels to which clusters are compared, as `atlas_locations` takes them.
+        Labels with which clusters are compared, as `atlas_locations` takes them.
     """
     constant = constant or "drop"
     if constant not in _CONSTANT:

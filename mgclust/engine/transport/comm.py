@@ -9,8 +9,8 @@
 
 All ranks call the same collectives in the same order. The results are the same, bit for bit, for any number of ranks.
 Therefore, collectives compute sums only of integers, but maxima and minima also of floats; `Context.sum_over_blocks`
-adds floats in an order that does not depend on the ranks. Every wait has a deadline, except waits for a rank that works
-alone. Every wait checks the abort flag at least five times per second.
+adds floats in an order that does not depend on the ranks. Every wait has a deadline, except a wait while only one
+rank works (`Comm.barrier`). Every wait checks the abort flag at least five times per second.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class Comm(Protocol):
         Parameters
         ----------
         limited : bool, default=True
-            False: wait however long the others work. Dead ranks still end the wait, but ranks that hang do not.
+            False: wait for the other ranks without a deadline. The wait ends if a rank dies, but not if it hangs.
         """
 
     def stream(self, rows: Rows) -> Iterator[Block]:

@@ -120,7 +120,7 @@ class HostComm:
 
     @contextlib.contextmanager
     def _unlimited(self) -> Iterator[None]:
-        """Wait for other ranks without a deadline in the ``with`` block."""
+        """Remove the deadline of waits for other ranks in the ``with`` block."""
         limit, self.wire.timeout = self.wire.timeout, math.inf
         try:
             yield

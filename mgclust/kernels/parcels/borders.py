@@ -55,7 +55,7 @@ def move_borders(
     labels : int array of shape (n,)
         Parcel of each row, from 0 without gaps; each parcel is connected.
     on_progress : callable
-        Receives the number of passes so far; the visited fraction of the rows counts as a fraction of a pass.
+        Receives the number of passes so far, including the fraction of the current pass.
     compactness : float
         Weight in J of the number of edges inside parcels.
 
@@ -126,7 +126,7 @@ def add_rows(rows: Array, labels: Array, sums: Array) -> None:
 
 @compiled
 def write_squares(sums: Array, squares: Array) -> None:
-    """Write the squared length of each row of `sums`."""
+    """Write the squared length of each row of `sums` into `squares`."""
     for parcel in range(len(sums)):
         total = 0.0
         for t in range(sums.shape[1]):

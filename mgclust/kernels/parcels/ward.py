@@ -29,7 +29,7 @@ from mgclust.kernels.toolkit.cpu_compiler import called, compiled
 __all__ = ["ward_merges"]
 
 Array = Any
-SLICE = 4096  # rows whose pairs are listed, or merges, between two calls of `on_progress`
+SLICE = 4096  # number of rows whose pairs are listed, or number of merges, between calls of `on_progress`
 NONE = np.int64(-1)
 
 
@@ -187,7 +187,7 @@ def put_best(clusters: WardState, others: Array, values: Array, cluster: int) ->
 
 @compiled
 def pair_rows(clusters: WardState, others: Array, values: Array, used: int, first: int, last: int) -> int:
-    """List the pairs of rows first..last-1 with earlier rows that an edge joins to them, and the costs of the pairs.
+    """List each pair of a row of first..last-1 and an earlier row that is its neighbour, with the cost of the pair.
 
     Return the number of pairs so far.
     """

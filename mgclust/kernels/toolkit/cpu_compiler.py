@@ -11,8 +11,8 @@ Two mistakes make compilation take longer than necessary:
 - Each assignment to a slice takes two seconds to compile, because of NumPy's error message about shapes. Assign in
   loops.
 
-LLVM calls Python functions while it compiles, and errors in these functions are lost. So a signal, such as that of
-Ctrl-C, waits until the compilation in the main thread ends, which takes seconds at most.
+LLVM calls Python functions while it compiles, and errors in these functions are lost. So a signal, such as the
+signal of Ctrl-C, is handled only after the compilation in the main thread, which takes seconds at most.
 
 Numba counts references to arrays by atomic instructions. In inner loops, these instructions can take longer than all
 other work, and make threads wait for each other. Only `allocating` functions, which make arrays, count references.
@@ -63,10 +63,10 @@ def on_compiling(listener: Callable[[], None]) -> Iterator[None]:
 
 
 class _LaterSignals(event.Listener):  # type: ignore[misc]
-    """Lets signals that Python functions handle wait for the end of a compilation in the main thread."""
+    """Delays signals that have Python handlers until a compilation in the main thread has ended."""
 
     def __init__(self) -> None:
-        self._depth = 0  # a function is compiled while another one is, which calls it
+        self._depth = 0  # above 1 if a function is compiled during the compilation of its caller
         self._handlers: dict[int, Any] = {}
         self._received: list[tuple[int, Any]] = []
 

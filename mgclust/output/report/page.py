@@ -132,7 +132,7 @@ def draw_views(result: Result, dataset: Dataset) -> SliceViews | None:
     Returns
     -------
     SliceViews or None
-        Slices for `write_report`, which shows them with a slider. None if the rows are not voxels.
+        Slices for `write_report`, which adds a slider to them. None if the rows are not voxels.
     """
     grid = _colored_volume(result, dataset)
     if grid is None or not isinstance(dataset, VolumeDataset):
@@ -172,7 +172,7 @@ def write_report(
     command : sequence of str, optional
         The command line that made the result, so that the report can state how to repeat it.
     views : SliceViews, optional
-        Slices in three views from `draw_views`, which get a slider.
+        Slices in three views, from `draw_views`. The report adds a slider to them.
 
     Returns
     -------

@@ -1,7 +1,7 @@
 """Slices of a label volume in three orthogonal views, which one slider moves.
 
 The report has no scripts, so the slider is a row of radio buttons. Each view is one picture with all its slices, one
-below the other, of which a window shows one slice. The rule of the checked button shifts the pictures.
+below the other, and a window shows one of these slices. The CSS rule of the checked button shifts the pictures.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_PIXELS = 800_000
 GREYS = 24  # shades of the background: fewer shades make smaller files
 MARGIN = 1  # voxels around the clusters, which separate a slice from the next in the picture
 
-# Name, axis that the slices are along, axes to the right and up, and what lies left, right, above and below.
+# Name, axis along which the slices are stacked, axes to the right and up, and what lies left, right, above and below.
 VIEWS = (
     ("sagittal", 0, (1, 2), "PASI"),
     ("coronal", 1, (0, 2), "LRSI"),
@@ -40,7 +40,7 @@ class View(NamedTuple):
     name : str
         Name of the view, e.g. ``sagittal``.
     axes : tuple of 3 str
-        Axis that the slices are along, axis to the right, axis up.
+        Axis along which the slices are stacked, axis to the right, axis up.
     ends : str
         Letters for left, right, above and below; empty if the orientation is not known.
     alt : str
@@ -72,7 +72,7 @@ class Position(NamedTuple):
     text : str
         Coordinates of the three slices.
     shifts : tuple of 3 float
-        For each axis, by how many percent of its height the picture of its view is shifted.
+        For each axis, the shift of the picture of its view, in percent of the height of the picture.
     lines : tuple of 3 float
         For each axis, the place of the slice between both ends of the axis, in percent.
     """
@@ -111,7 +111,7 @@ def slice_views(
     oriented: bool = True,
     colors: np.ndarray,
 ) -> SliceViews:
-    """Draw a label volume in sagittal, coronal and axial slices; the parameters are those of `label_slices`.
+    """Draw a label volume in sagittal, coronal and axial slices; `label_slices` describes most parameters.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ def slice_views(
 
 def _resolution(shape: np.ndarray) -> tuple[int, int]:
     """Return the number of positions, and the step between drawn voxels."""
-    pixels = int(shape[0] * shape[1] + shape[0] * shape[2] + shape[1] * shape[2])  # of one slice in each view
+    pixels = int(shape[0] * shape[1] + shape[0] * shape[2] + shape[1] * shape[2])  # pixels of one slice in each view
     positions = min(MAX_POSITIONS, max(MIN_POSITIONS, MAX_PIXELS // pixels), int(shape.max()) - 2 * MARGIN)
     return positions, max(1, math.ceil(math.sqrt(positions * pixels / MAX_PIXELS)))
 

@@ -27,8 +27,8 @@ _LISTS = ("confounds", "surfaces", "atlas")  # options of `open_dataset` that na
 def named_sources(record: dict[str, Any]) -> dict[str, dict[str, str]]:
     """Return the sources in a record of `Submission.to_record`, by name.
 
-    The names are "0", "1", ... for the sources, "mask", "confounds-0", "confounds-1", ... and likewise for surfaces and
-    the atlas, and names of parameters.
+    The names are "0", "1", ... for the sources, "mask", "confounds-0", "confounds-1", ... ("surfaces" and "atlas" are
+    also numbered), and names of parameters.
     """
     found = {str(k): source for k, source in enumerate(record["sources"])}
     found |= {"mask": record["mask"]} if record.get("mask") else {}

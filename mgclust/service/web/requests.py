@@ -119,8 +119,8 @@ class Submission(_Strict):
         Field(
             min_length=1,
             max_length=100,
-            description="Labels to compare the clusters with: a volume, .dlabel.nii or .label.gii files; then a table "
-            "of their names (.tsv), if there is one.",
+            description="Files of labels with which the clusters are compared: a volume, a .dlabel.nii file, or "
+            ".label.gii files; then the table of the names of the labels (.tsv), if there is one.",
         ),
     ] = None
     resources: Resources = Field(default_factory=Resources)

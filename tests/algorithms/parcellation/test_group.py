@@ -304,7 +304,7 @@ def test_the_command_writes_label_files_of_each_subject(group, tmp_path, capsys)
             assert [int(line["index"]) for line in csv.DictReader(file, delimiter="\t")] == [1, 2, 3, 4, 5]
     report = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert "Parcels of each subject" in report and "sub-03" in report
-    assert "the mean over 4 subjects of the correlations" in report
+    assert "the correlation of their series, averaged over 4 subjects" in report
     assert run_command([*command, str(tmp_path / "out"), "--overwrite"]) == 0
     assert run_command([*[word for word in command if word != "--group"], str(tmp_path / "two")]) != 0
     assert "give group=True (--group), or files of one subject" in capsys.readouterr().err
