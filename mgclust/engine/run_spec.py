@@ -104,6 +104,8 @@ class RunSpec:
         read.
     dtype : {"float32", "float64", "int32"}
         Type of the rows on the device.
+    any_dtype : bool
+        Whether the user may choose the type of the rows; messages then recommend float64 if it helps.
     memory_limit : int, optional
         Bytes by which each rank may grow. Rows that take more than half of these bytes, or do not fit, are streamed.
     timeout : float
@@ -133,6 +135,7 @@ class RunSpec:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     estimate: EstimateFunction | None = None
     dtype: str = "float32"
+    any_dtype: bool = True
     memory_limit: int | None = None
     timeout: float = TIMEOUT
     metric: str = ""

@@ -107,7 +107,10 @@ def _inside(folder, monkeypatch):
         (["volumes-1.nii.gz", *MASK, *FOUR], "volumes-1.nii.gz has shape=(8, 9, 7, 1)"),
         (["volumes-2.nii.gz", *MASK, *FOUR], "volumes-2.nii.gz has 2 points in time, but should have >= 4"),
         (["volumes-3.nii.gz", *MASK, *FOUR], "volumes-3.nii.gz has 3 points in time, but should have >= 4"),
-        ([*GOOD, "--n-parcels", "4,5", "--dummy-volumes", "21"], "19 points in time should be >= 20"),
+        (
+            [*GOOD, "--n-parcels", "4,5", "--dummy-volumes", "21"],
+            "half of the series has 9 points in time, but should have >= 10",
+        ),
         (["still.nii.gz", *MASK, *FOUR], "none of its 352 voxels changes over time"),
         (["nan.nii.gz", *MASK, *FOUR], "1 of 352 voxels hold NaN or infinite values, the first is voxel (4, 4, 3)"),
         (["inf.nii.gz", *MASK, *FOUR], "1 of 352 voxels hold NaN or infinite values, the first is voxel (4, 4, 3)"),
@@ -135,7 +138,7 @@ def test_bad_input_is_one_sentence(folder, capsys, given, says):
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"n_parcels": [5, 5]}, "n_parcels=[5, 5] should be an integer >= 1, or several different ones"),
+        ({"n_parcels": [5, 5]}, "n_parcels=[5, 5] should be different numbers, but 5 is repeated"),
         ({"n_parcels": []}, "n_parcels=[] should be an integer >= 1"),
         ({"n_parcels": None}, "n_parcels=None should be an integer >= 1"),
         ({"n_parcels": 2.0}, "n_parcels=2.0 should be an integer >= 1"),
@@ -171,14 +174,8 @@ def test_too_low_a_memory_limit_is_named():
 )
 def test_surfaces_that_do_not_fit(surfaces, says):
     with pytest.raises(InputError) as caught:
-        Parcellation(6, client=None, device="cpu").fit(open_dataset("cortex.dtseries.nii"), surfaces=surfaces)
+        open_dataset("cortex.dtseries.nii", surfaces=surfaces)
     assert says in str(caught.value)
-
-
-def test_surfaces_do_not_add_to_given_neighbors():
-    dataset = open_dataset("cortex.dtseries.nii")
-    with pytest.raises(InputError, match=r"surfaces has no effect with neighbors, .*; give one of both"):
-        Parcellation(6, client=None, device="cpu").fit(dataset, neighbors=[(0, 1)], surfaces=["L.surf.gii"])
 
 
 def test_arrays_whose_rows_are_all_constant():

@@ -19,17 +19,17 @@ NUMBERS = [10, 20, 40]
 
 @pytest.fixture(scope="module")
 def series():
-    """Series of 2,500 voxels, some of them equal or constant, and the graph of neighbours."""
+    """Series of 2,500 voxels, some of them equal or constant, the graph of neighbours, and the coordinates."""
     bold, mask, _ = make_bold(shape=(16, 18, 14), n_parcels=20)
     rows = bold[mask].astype(np.float32)
     rows[100:140] = rows[100]
     rows[300:310] = 5.0
-    return rows, volume_neighbors(mask, mask.shape)
+    return rows, volume_neighbors(mask, mask.shape), 3 * np.argwhere(mask)
 
 
 def fit(series, algorithm, **where):
-    rows, graph = series
-    return Parcellation(NUMBERS, algorithm=algorithm, **where).fit(rows, neighbors=graph)
+    rows, graph, coordinates = series
+    return Parcellation(NUMBERS, algorithm=algorithm, **where).fit(rows, neighbors=graph, coordinates=coordinates)
 
 
 @pytest.fixture(scope="module")

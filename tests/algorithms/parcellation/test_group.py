@@ -237,7 +237,7 @@ def test_two_and_three_subjects_are_compared(group):
         (["sub-01_bold", "rest"], {"group": True}, r"rest\.nii states no subject, but other files do \(sub-01\)"),
         (
             ["sub-01_bold", "sub-02_short"], {"group": True, "n_parcels": [2, 3]},
-            "12 points in time of sub-02 should be >= 20 to compare halves",
+            "half of the series of sub-02 has 6 points in time, but should have >= 10 to be compared",
         ),
     ],
 )  # fmt: skip
