@@ -104,8 +104,6 @@ class RunSpec:
         read.
     dtype : {"float32", "float64", "int32"}
         Type of the rows on the device.
-    any_dtype : bool
-        Whether the user may choose the type of the rows; messages then recommend float64 if it helps.
     memory_limit : int, optional
         Bytes by which each rank may grow. Rows that take more than half of these bytes, or do not fit, are streamed.
     timeout : float
@@ -129,13 +127,14 @@ class RunSpec:
     first_calls : mapping
         Functions that take longest to compile for a GPU, for `mgclust.kernels.Kernels.compile_ahead`, which compiles
         them while rows load.
+    any_dtype : bool
+        Whether the user may choose the type of the rows; messages then recommend float64 if it helps.
     """
 
     function: Callable[..., Any]
     arguments: Mapping[str, Any] = field(default_factory=dict)
     estimate: EstimateFunction | None = None
     dtype: str = "float32"
-    any_dtype: bool = True
     memory_limit: int | None = None
     timeout: float = TIMEOUT
     metric: str = ""
@@ -145,6 +144,7 @@ class RunSpec:
     work: Work | None = None
     row_arguments: Mapping[str, Any] = field(default_factory=dict)
     first_calls: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    any_dtype: bool = True
 
     def __post_init__(self) -> None:
         if self.dtype not in ("float32", "float64", "int32"):

@@ -463,7 +463,7 @@ def test_a_parcellation_with_several_numbers(browser, running, tmp_path):
     files = browser.run("document.querySelector('#files').innerText")
     for name in ("candidates/2/labels.npy", "candidates/5/labels.npy", "parcel_evaluation.png", "report.html"):
         assert name in files
-    assert browser.errors == []
+    assert all("400 (Bad Request)" in each for each in browser.errors)  # the first numbers
 
 
 @pytest.mark.slow

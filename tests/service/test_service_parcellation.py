@@ -87,6 +87,37 @@ def test_all_files_of_a_parcellation(running, ann, small, tmp_path, monkeypatch,
     assert "Evaluation of the numbers of parcels" in page and 'alt="parcel evaluation"' in page
 
 
+@pytest.mark.slow
+def test_bad_files_fail_with_their_sentence(running, ann, small, tmp_path):
+    image, mask = nibabel.load(small / "bold.nii.gz"), nibabel.load(small / "mask.nii.gz")
+    nibabel.save(image.slicer[:-1], tmp_path / "cut.nii.gz")
+    nibabel.save(image.slicer[..., :3], tmp_path / "few.nii.gz")
+    whole = (small / "bold.nii.gz").read_bytes()
+    (tmp_path / "torn.nii.gz").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "short.tsv").write_text("csf\n" + "0.5\n" * 30)
+    islands = np.zeros(mask.shape, np.uint8)
+    islands[::3, ::3, ::3] = 1
+    nibabel.save(nibabel.Nifti1Image(islands * np.asarray(mask.dataobj), mask.affine), tmp_path / "islands.nii.gz")
+    good, own = small / "bold.nii.gz", small / "mask.nii.gz"
+    short = {"confounds": [tmp_path / "short.tsv"], "options": {"confound_names": "csf"}}
+    for sources, mask_file, given, says in (
+        ([good, tmp_path / "cut.nii.gz"], own, {}, "cut.nii.gz is on another grid than bold.nii.gz"),
+        ([tmp_path / "cut.nii.gz"], own, {}, "mask='mask.nii.gz' is on another grid than cut.nii.gz"),
+        ([tmp_path / "few.nii.gz"], own, {}, "few.nii.gz has 3 points in time, but should have >= 4"),
+        ([tmp_path / "torn.nii.gz"], own, {}, "torn.nii.gz is damaged or truncated"),
+        ([good], tmp_path / "islands.nii.gz", {}, "n_parcels=4 should be >= "),
+        ([good], own, {"n_parcels": 400}, "n_parcels=400 should be <= "),
+        ([good], own, short, "confounds='short.tsv' has 30 rows, but bold.nii.gz has 60 volumes"),
+        ([good], own, {"options": {"low_pass": 0.3}}, "low_pass=0.3 should be below 0.25 Hz"),
+    ):
+        job = ann.submit("parcellation", sources, mask=mask_file, **{"n_parcels": 4} | given)
+        with pytest.raises(InputError) as caught:
+            job.wait()
+        assert says in str(caught.value)
+        assert (job.state, job.info["fault"], job.info["attempt"]) == ("FAILED", "input", 1)
+        assert str(running.data) not in job.info["error"]
+
+
 def stage_of(job):
     info = job.refresh().info
     assert info["state"] in ("PENDING", "RUNNING"), info["error"]

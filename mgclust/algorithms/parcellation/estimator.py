@@ -118,7 +118,7 @@ class Parcellation(ParcellationOptions, Clusterer):
         Scores of each number of parcels, if they were evaluated: see
         `mgclust.algorithms.parcellation.evaluation.evaluate`, without the prefix ``scan_``.
     subjects_ : list of str, or None
-        Names of the subjects of a group, sorted.
+        Names of the subjects of a group, in the order of the columns of `individual_labels_`.
     individual_labels_ : ndarray of shape (n_samples, n_subjects), int32, or None
         Parcels of each subject of a group, for the chosen number of parcels; None without `group` or `refine`.
     individual_scores_ : dict of str to ndarray of shape (n_subjects,), or None
@@ -268,6 +268,7 @@ class Parcellation(ParcellationOptions, Clusterer):
             algorithm=parameters["algorithm"],
             evaluated=evaluated,
             n_subjects=len(subjects or ()),
+            count=len(numbers),
         )
         return RunSpec(parcellate, arguments, need, "float32", metric="correlation", work=Work(n, "rows", ONE_RANK))
 
@@ -304,9 +305,9 @@ class Parcellation(ParcellationOptions, Clusterer):
         diagnostics: dict[str, Any] = {"passes": value.passes[at], "unconverged_levels": value.unconverged}
         diagnostics |= self._checksums
         self.subjects_ = self.individual_labels_ = self.individual_scores_ = None
-        if self.group and isinstance(inputs.dataset, VolumeDataset):
+        if frame["parameters"]["group"] and isinstance(inputs.dataset, VolumeDataset):
             self.subjects_ = diagnostics["subjects"] = list(inputs.dataset.runs_of_subjects())
-        warnings = self._doubts(value, inputs.dataset.shape[0])
+        warnings = _doubts(value, inputs.dataset.shape[0])
         if value.individual is not None:
             self.individual_labels_ = outcome.arrays["individual_labels"]
             self.individual_scores_ = {name[8:]: scores for name, scores in value.individual.scores.items()}
@@ -324,25 +325,23 @@ class Parcellation(ParcellationOptions, Clusterer):
             **frame,
         )
 
-    def _doubts(self, value: ParcellationOutput, n: int) -> list[Doubt]:
-        """Return doubts about the series, the moves and the chosen number of parcels."""
-        doubts = [
-            Doubt(
-                f"the borders of {k} parcel{'s' * (k != 1)} still moved after {PASSES} passes; raise compactness.",
-                UnconvergedWarning,
-            )
-            for k, passes in zip(value.numbers, value.passes, strict=True)
-            if passes == PASSES
-        ]
-        if value.n_constant:
-            text = (
-                f"{value.n_constant} of {n} series are constant, so they correlate with no series and their parcels "
-                "are arbitrary; leave them out."
-            )
-            doubts.append(Doubt(text, DataWarning))
-        if value.evaluation is None or value.random_dcbc is None:
-            return doubts
-        return doubts + _evidence_doubts(value, value.evaluation, value.random_dcbc)
+
+def _doubts(value: ParcellationOutput, n: int) -> list[Doubt]:
+    """Return doubts about the series, the moves and the chosen number of parcels."""
+    doubts = [
+        Doubt(f"the borders of {k} parcels still moved after {PASSES} passes; raise compactness.", UnconvergedWarning)
+        for k, passes in zip(value.numbers, value.passes, strict=True)
+        if passes == PASSES
+    ]
+    if value.n_constant:
+        text = (
+            f"{value.n_constant} of {n} series are constant, so they correlate with no series and their parcels "
+            "are arbitrary; leave them out."
+        )
+        doubts.append(Doubt(text, DataWarning))
+    if value.evaluation is None or value.random_dcbc is None:
+        return doubts
+    return doubts + _evidence_doubts(value, value.evaluation, value.random_dcbc)
 
 
 def _evidence_doubts(value: ParcellationOutput, table: dict[str, np.ndarray], null: np.ndarray) -> list[Doubt]:
@@ -356,7 +355,7 @@ def _evidence_doubts(value: ParcellationOutput, table: dict[str, np.ndarray], nu
     mean, deviation = (float(drawn.mean()), float(drawn.std(ddof=1))) if len(drawn) > 1 else (0.0, 0.0)
     if not (kept(table)[at] and found > mean + DEVIATIONS * deviation):
         text = (
-            f"the DCBC of {k} parcel{'s' * (k != 1)} on the other half, {found:.4f}, is not above parcels that ignore the series "
+            f"the DCBC of {k} parcels on the other half, {found:.4f}, is not above parcels that ignore the series "
             f"({mean:.4f} +- {deviation:.4f}); use longer or smoothed series."
         )
         return [Doubt(text, WeakStructureWarning)]
@@ -364,7 +363,7 @@ def _evidence_doubts(value: ParcellationOutput, table: dict[str, np.ndarray], nu
     agreed, by_place = float(table["scan_split_half_ari"][at]), float(table["scan_coordinates_split_half_ari"][at])
     if agreed < by_place:
         text = (
-            f"the halves agree on {k} parcel{'s' * (k != 1)} (ARI {agreed:.2f}) less than compact parcels of the coordinates do "
+            f"the halves agree on {k} parcels (ARI {agreed:.2f}) less than compact parcels of the coordinates do "
             f"({by_place:.2f}): the number and the borders are uncertain; compare other numbers."
         )
         doubts.append(Doubt(text, AmbiguousCountWarning))

@@ -510,11 +510,11 @@ def evaluate(
     # One array has the parcels and the null parcels of a half, so that each pair of rows is visited once per half.
     both = [np.concatenate(each) for each in zip(given[1:], random, compact, strict=True)]
     quarters = [part_of(steps[2], i / 4, (i + 1) / 4) for i in range(4)]
-    other = np.mean([_homogeneities(halves[1 - h], both[h], quarters[h]) for h in (0, 1)], axis=0)
     edges = []
     for h in (0, 1):
         progress = part_of(steps[1], h / 2, (h + 1) / 2)
         edges.append(dcbc(halves[1 - h], both[h].T, coordinates, max_distance, bin_width, progress))
+    other = np.mean([_homogeneities(halves[1 - h], both[h], quarters[h]) for h in (0, 1)], axis=0)
     ari = np.array([agreement(a, b) for a, b in zip(*both, strict=True)])
     entire = np.concatenate([given[0], random[0], compact[0]])
     own = _homogeneities(_checked_series(series, "series"), entire, quarters[2])

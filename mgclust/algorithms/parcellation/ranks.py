@@ -16,9 +16,9 @@ Before the merges, each series is centred and scaled to length 1. So a product o
 are halves of the subjects instead of halves in time. Without a group, the first half is the first half of each run.
 
 The cost is stated for n series of T numbers with c neighbours each. The merges need about 2 c n T operations for all
-numbers of parcels together. A pass of moves needs at most c n T, and there are 10 to 40 passes. Rank 0 needs 16 n T
-+ 40 c n bytes of memory (12 n T + 40 c n for a group), 4 n T bytes more for an evaluation, and 4 n T bytes more for
-affinity propagation; see `estimate`.
+numbers of parcels together. A pass of moves needs at most c n T, and there are 10 to 40 passes. Rank 0 needs about
+16 n T + 40 c n bytes of memory (12 n T + 40 c n for a group). An evaluation and affinity propagation each need 4 n T
+bytes more; `estimate` has all terms.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ from mgclust.kernels.parcels.borders import PASSES, add_rows, move_borders, prod
 from mgclust.kernels.parcels.ward import ward_merges
 
 EVALUATED = 0.8  # fraction of the evaluation that is done before the chosen number is compared with random parcels
+
+LABEL_BYTES = 250  # bytes of memory per row and number of parcels in an evaluation, by measurement
 
 __all__ = ["ParcellationOutput", "estimate", "parcellate"]
 
@@ -230,6 +232,7 @@ def estimate(
     algorithm: str,
     evaluated: bool,
     n_subjects: int,
+    count: int,
 ) -> Estimate:
     """Estimate the memory of rank 0; see `mgclust.engine.memory.EstimateFunction`.
 
@@ -245,6 +248,8 @@ def estimate(
         True if the halves of the series are compared.
     n_subjects : int
         Number of subjects of a group; 0 for rows of one subject.
+    count : int
+        How many numbers of parcels are requested.
     """
     n, t = shape
     what: dict[str, Any] = {
@@ -256,6 +261,9 @@ def estimate(
         what |= needed_by_levels(n, t, entries)
     if evaluated:
         what["a half of the series"] = 4 * n * t
+        what["labels of all numbers of parcels"] = LABEL_BYTES * n * count
+    else:
+        what["labels of all numbers of parcels"] = 2 * 4 * n * count
     if n_subjects:
         what["parcels of the subjects"] = 16 * n * n_subjects
     return Estimate(what)

@@ -46,7 +46,7 @@ def columns_of_runs(dataset: Dataset) -> Runs:
 
 
 def first_halves(runs: Runs) -> int:
-    """Return the number of columns in the first halves of the runs; the middle column of a run is not in its first half."""
+    """Return the number of columns in the first halves of the runs, without the middle column of an odd number."""
     return sum((stop - start) // 2 for start, stop in runs)
 
 

@@ -185,8 +185,8 @@ class VolumeDataset(Dataset):
             )
         if self.preparation.t_r is not None and not self.preparation.filters:
             sentences.append(
-                f"t_r={self.preparation.t_r:g} has no effect on the rows without low_pass or high_pass: leave it out, or "
-                "give a filter."
+                f"t_r={self.preparation.t_r:g} has no effect on the rows without low_pass or high_pass: leave it out, "
+                "or give a filter."
             )
         if not self.dropped:
             return sentences

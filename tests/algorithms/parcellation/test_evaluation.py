@@ -332,9 +332,9 @@ def test_the_table_reports_its_progress():
     mask = islands()
     graph, places = graph_of(neighbours_of(mask)), 3.0 * np.argwhere(mask)
     halves = [rows_of(len(places), seed=seed) for seed in (1, 2)]
-    labels = np.random.default_rng(0).integers(0, 6, (len(places), 4))
+    labels, series = np.random.default_rng(0).integers(0, 6, (len(places), 4)), np.concatenate(halves, axis=1)
     seen = []
-    evaluate(labels, labels, labels, *halves, *graph, places, on_progress=seen.append)
+    evaluate(labels, labels, labels, series, *halves, *graph, places, on_progress=seen.append)
     assert seen == sorted(seen) and seen[0] == 0 and 0.5 < seen[-1] <= 1 and len(set(seen)) > 10
     for after in range(len(seen)):
         left = iter(range(after))
@@ -344,7 +344,7 @@ def test_the_table_reports_its_progress():
                 raise RunCancelled("stopped")
 
         with pytest.raises(RunCancelled):
-            evaluate(labels, labels, labels, *halves, *graph, places, on_progress=stop)
+            evaluate(labels, labels, labels, series, *halves, *graph, places, on_progress=stop)
 
 
 def test_table_rejects():

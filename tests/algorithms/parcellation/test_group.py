@@ -23,6 +23,7 @@ from mgclust.kernels.parcels import borders
 from support.surfaces import models_of, save_series, save_surface, sphere
 
 SHAPE, K = (9, 10, 8), 5
+HALVES = (lambda run, middle: run[:, :middle], lambda run, middle: run[:, middle:])
 
 
 def save(path, rows, mask):
@@ -38,6 +39,7 @@ class Group:
 
     def __init__(self, folder, lengths=((40,), (25, 30), (60,), (50,)), noise=0.7):
         rng = np.random.default_rng(0)
+        self.lengths = lengths
         self.mask = np.ones(SHAPE, bool)
         places = np.argwhere(self.mask).astype(float)
         seeds = np.array([[1.5, 2, 2], [2, 7.5, 2], [2, 5, 6], [6.5, 2.5, 4], [6.5, 7.5, 4]])
@@ -120,8 +122,9 @@ def test_scores_of_the_subjects(group, fitted):
         assert scores["homogeneity"][at] == pytest.approx(within(similarity, own), abs=1e-5)
         assert scores["group_homogeneity"][at] == pytest.approx(within(similarity, fitted.labels_), abs=1e-5)
         assert scores["group_ari"][at] == pytest.approx(adjusted_rand_score(own, fitted.labels_))
-        half = rows.shape[1] // 2
-        halves = [mean_correlations([part]) for part in (rows[:, :half], rows[:, half:])]
+        runs = np.split(rows, np.cumsum(group.lengths[at])[:-1], axis=1)
+        first, second = (np.hstack([half(run, run.shape[1] // 2) for run in runs]) for half in HALVES)
+        halves = [mean_correlations([part]) for part in (first, second)]
         expected = np.mean([within(part, fitted.labels_) for part in halves])
         assert scores["group_held_out"][at] == pytest.approx(expected, abs=1e-5)
         assert scores["held_out"][at] > scores["group_held_out"][at]  # the borders of the subjects are shifted
@@ -153,6 +156,16 @@ def test_the_order_of_subjects_changes_nothing(group, fitted):
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("workers")
+def test_the_order_of_runs_of_a_subject_changes_no_score(group, fitted):
+    order = [0, 2, 1, 3, 4]  # the second subject has two runs
+    model = Parcellation([3, 5, 8], group=True, client=None, device="cpu").fit(
+        group.opened([group.files[at] for at in order])
+    )
+    np.testing.assert_array_equal(model.individual_labels_, fitted.individual_labels_)
+    for name, scores in fitted.individual_scores_.items():
+        np.testing.assert_allclose(model.individual_scores_[name], scores, atol=1e-5, err_msg=name)
+
+
 def test_the_same_bits_on_any_number_of_ranks(group, fitted, ranks, monkeypatch):
     for size in (1, 2, 3, 4):
         monkeypatch.setattr(base, "connect", lambda size=size, **_: ranks(size))
@@ -321,10 +334,10 @@ def test_grayordinates_of_several_subjects(tmp_path):
         save_surface(tmp_path / f"{side}.surf.gii", coordinates + shift, triangles, f"Cortex{side}")
         for side, shift in (("Left", [-70, 0, 0]), ("Right", [70, 0, 0]))
     ]
-    dataset = open_dataset(runs)
-    model = Parcellation(20, group=True, client=None).fit(dataset, surfaces=surfaces)
+    dataset = open_dataset(runs, surfaces=surfaces)
+    model = Parcellation(20, group=True, client=None).fit(dataset)
     for labels in model.individual_labels_.T:
-        assert (n_pieces(labels, *neighbors_of(dataset, 26, surfaces)) == 1).all()
+        assert (n_pieces(labels, *neighbors_of(dataset, 26)) == 1).all()
     save_result(model.result_, dataset, tmp_path / "out", False, False, [], lambda event: None)
     file = nibabel.load(tmp_path / "out" / "individual" / "sub-B" / "sub-B_desc-parcellation_dseg.dlabel.nii")
     np.testing.assert_array_equal(file.get_fdata()[0], model.individual_labels_[:, 1] + 1)
