@@ -458,7 +458,10 @@ def test_what_was_done_is_described(tmp_path, files, table):
         ({"confounds": True, "fd_threshold": -1}, "fd_threshold=-1 should be a finite number > 0"),
         ({"confounds": True, "confound_names": "csf,trans_*", "dummy_volumes": 56}, "but needs at least 5 with 3"),
         ({"confounds": "none.tsv", "confound_names": "csf"}, "none.tsv does not exist"),
-        ({"confounds": ["a.tsv", "b.tsv"], "confound_names": "csf"}, "names 2 file(s), but there are 1 run(s)"),
+        (
+            {"confounds": ["a.tsv", "b.tsv"], "confound_names": "csf"},
+            "names 2 files for 1 run; give one .tsv file per run",
+        ),
         ({"confounds": 3, "confound_names": "csf"}, "confounds=3 names no table; give the path"),
         ({"confounds": "", "confound_names": "csf"}, "confounds='' names no table; give the path"),
         ({"confounds": np.ones(3), "confound_names": "csf"}, "names no table; give the path"),
@@ -492,7 +495,7 @@ def test_tables_that_do_not_fit(tmp_path, files, table):
     assert "'framewise_displacement' has no value in 1 of" in message(
         framewise_displacement=np.where(np.arange(TIMES) == 3, np.nan, moved)
     )
-    for n, said in ((TIMES - 4, "has 56 rows"), (TIMES + 5, "has more than 60 rows")):
+    for n, said in ((TIMES - 4, "has 56 lines of values"), (TIMES + 5, "has more than 60 lines")):
         longer = {name: np.resize(values[1:], n) for name, values in table.items()}
         save_table(files["confounds"], longer)
         assert said in (text := refusal(**files, confound_names="csf")) and "has 60 volumes" in text
@@ -500,7 +503,7 @@ def test_tables_that_do_not_fit(tmp_path, files, table):
     save_table(files["confounds"], table)
     assert "has no column 'framewise_displacement'" in refusal(**files, fd_threshold=0.5)
     files["confounds"].write_text("csf\trot_y\n1\t2\n3\n")
-    assert "line 3 has 1 fields, but the line of column names has 2" in refusal(**files, confound_names="csf")
+    assert "line 3 has 1 field, but the line of column names has 2" in refusal(**files, confound_names="csf")
     files["confounds"].write_text("csf\n" + "abc\n" * TIMES)
     assert "holds 'abc' in line 2, which is not a finite number" in refusal(**files, confound_names="csf")
 

@@ -229,8 +229,8 @@ class Parcellation(ParcellationOptions, Clusterer):
         pieces, piece = _pieces(graph)
         if t < LEAST_POINTS:
             raise InputError(
-                f"{dataset.name} has {t} points in time, but should have >= {LEAST_POINTS}, because correlations of "
-                "fewer points are arbitrary; give longer series."
+                f"{dataset.name} should have >= {LEAST_POINTS} points in time, not {t}, because correlations of fewer "
+                "points are arbitrary; give longer series."
             )
         if numbers[-1] > n:
             raise InputError(f"n_parcels={numbers[-1]} should be <= {n}, the number of rows; request fewer parcels.")
@@ -409,9 +409,8 @@ def _check_lengths(runs: Runs, subjects: SubjectColumns | None) -> None:
     whose = min(halves, key=halves.__getitem__)
     if halves[whose] < LEAST_HALF:
         raise InputError(
-            f"half of the series{whose and f' of {whose}'} has {halves[whose]} points in time, but should have >= "
-            f"{LEAST_HALF} to be compared with the other half; give one number of parcels without evaluate, or longer "
-            "series."
+            f"half of the series{whose and f' of {whose}'} should have >= {LEAST_HALF} points in time to be compared "
+            f"with the other half, not {halves[whose]}; give one number of parcels without evaluate, or longer series."
         )
 
 

@@ -97,8 +97,8 @@ def find_tables(confounds: Any, runs: Sequence[Location]) -> list[Location]:
         )
     if len(paths) != len(runs):
         raise InputError(
-            f"confounds names {len(paths)} file(s), but there are {len(runs)} run(s); give one .tsv file per run, in "
-            "the order of the runs."
+            f"confounds names {_counted(len(paths), 'file')} for {_counted(len(runs), 'run')}; give one .tsv file per "
+            "run, in the order of the runs."
         )
     return list(map(Location.of, paths))
 
@@ -154,10 +154,16 @@ def read_confounds(
                 raise InputError(f"{where} is not text in UTF-8; save it with this encoding.") from error
         if len(rows) != n_times:
             there = len(rows) if len(rows) < n_times else f"more than {n_times}"
-            raise InputError(f"{where} has {there} rows, but {run} has {n_times} volumes; give the table of this run.")
+            raise InputError(
+                f"{where} has {there} lines of values, but {run} has {n_times} volumes; give the table of this run."
+            )
         names = tuple(header[column] for column in chosen)
         columns = [_values([row[k] for row in rows], numbers, name, where, first) for k, name in enumerate(names)]
     return Confounds(location.name, sha256, names, np.stack(columns, axis=1))
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}{'s' * (number != 1)}"
 
 
 def _read(
@@ -180,8 +186,8 @@ def _read(
             continue
         if len(fields) != len(header):
             raise InputError(
-                f"{where}: line {lines.line_num} has {len(fields)} fields, but the line of column names has "
-                f"{len(header)}; repair the table."
+                f"{where}: line {lines.line_num} has {_counted(len(fields), 'field')}, but the line of column names "
+                f"has {len(header)}; repair the table."
             )
         rows.append([fields[column].strip() for column in chosen])
         numbers.append(lines.line_num)

@@ -98,7 +98,8 @@ class VolumeDataset(Dataset):
         first = self.runs[0]
         self.surfaces = tuple(surfaces)
         self._meshes = read_meshes(self.surfaces, first.location) if surfaces else None
-        self._surface_hashes = [mesh.sha256 for mesh in (self._meshes or {}).values()]
+        used = (self._meshes or {}).values()
+        self._surface_names, self._surface_hashes = [mesh.name for mesh in used], [mesh.sha256 for mesh in used]
         chosen = _choose(self.runs, mask)
         self._pack(chosen)
         name = first.location.name + (f" and {len(runs) - 1} more" if len(runs) > 1 else "")
@@ -259,7 +260,7 @@ class VolumeDataset(Dataset):
     def describe(self) -> dict[str, Any]:
         """Describe the source: which voxels are rows, and how rows are transformed."""
         first = self.runs[0]
-        surfaces = {"surfaces": [each.name for each in self.surfaces], "surfaces_sha256": self._surface_hashes}
+        surfaces = {"surfaces": list(self._surface_names), "surfaces_sha256": list(self._surface_hashes)}
         atlas = self.atlas and {"atlas": list(self.atlas.files), "atlas_sha256": list(self.atlas.sha256)}
         return {
             **super().describe(),

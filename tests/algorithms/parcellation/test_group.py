@@ -250,7 +250,7 @@ def test_two_and_three_subjects_are_compared(group):
         (["sub-01_bold", "rest"], {"group": True}, r"rest\.nii states no subject, but other files do \(sub-01\)"),
         (
             ["sub-01_bold", "sub-02_short"], {"group": True, "n_parcels": [2, 3]},
-            "half of the series of sub-02 has 6 points in time, but should have >= 10 to be compared",
+            "half of the series of sub-02 should have >= 10 points in time to be compared with the other half, not 6",
         ),
     ],
 )  # fmt: skip
