@@ -63,6 +63,10 @@ class Series(NamedTuple):
         own = np.repeat(np.arange(len(self.rows)), np.diff(starts))
         return np.stack([own, columns], axis=1)[own < columns]
 
+    def coordinates(self) -> np.ndarray:
+        """Return the coordinates of the voxels in mm; shape (n, 3)."""
+        return np.argwhere(self.mask) @ self.affine[:3, :3].T + self.affine[:3, 3]
+
 
 def standardised(rows: np.ndarray) -> np.ndarray:
     """Return rows of mean 0 and standard deviation 1; constant rows become 0. float32."""

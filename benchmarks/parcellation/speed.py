@@ -76,11 +76,11 @@ def measured(name: str, folder: Path) -> dict[str, Any]:
     n, volumes, parameters, _ = ITEMS[name]
     warm, algorithm = small(), {"algorithm": parameters.get("algorithm", "ward")}
     model = Parcellation(20, evaluate=True, device="cpu", client=None, **algorithm)
-    model.fit(warm.rows, neighbors=warm.edges())
+    model.fit(warm.rows, neighbors=warm.edges(), coordinates=warm.coordinates())
     model = Parcellation(**parameters, device="cpu", client=None, random_state=0)
     if n:
         series = ball(n, volumes)
-        given = {"neighbors": series.edges()}
+        given = {"neighbors": series.edges(), "coordinates": series.coordinates()}
         before, began = bench.peak_bytes(), clock()
         model.fit(series.rows, **given)
     else:

@@ -198,7 +198,11 @@ class Method(Declaration, BaseEstimator):
             parameters["random_state"] = self._seed(parameters["random_state"])
         if inputs.queries is None:  # with queries, a single row is enough
             self._check_shape(dataset)
-        spec = replace(self._run_spec(parameters, inputs), memory_limit=parameters["memory_limit"])
+        spec = replace(
+            self._run_spec(parameters, inputs),
+            memory_limit=parameters["memory_limit"],
+            any_dtype="dtype" in parameters,
+        )
         if spec.work is None and inputs.queries is None:
             blocks = Partition.plan(dataset.shape[0], 1).blocks
             spec = replace(spec, work=Work(blocks, "block(s) of rows", BLOCKS_OF_A_RANK))

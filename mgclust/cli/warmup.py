@@ -63,7 +63,8 @@ def _fit(method: type[Method], case: WarmUp, device: str) -> float:
     started = time.monotonic()
     model: Any = method(client=None, device=device, **case.parameters)
     if method.opens == "series":
-        model.fit(dataset, neighbors=np.arange(1, shape[0])[:, None] - [0, 1])  # each row with the row before it
+        line = np.arange(shape[0])[:, None]
+        model.fit(dataset, neighbors=line[1:] - [0, 1], coordinates=line * [1, 0, 0])  # rows along a line
     else:
         model.fit_dataset(dataset, provenance=False)
     return time.monotonic() - started

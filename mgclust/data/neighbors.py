@@ -23,6 +23,7 @@ from mgclust.outside.inflation import check_memory
 __all__ = [
     "CONNECTIVITIES",
     "RowNeighbors",
+    "checked_coordinates",
     "checked_neighbors",
     "coordinates_of",
     "from_pairs",
@@ -221,14 +222,14 @@ def coordinates_of(dataset: Dataset) -> np.ndarray:
     return everywhere[volumes.chosen]
 
 
-def checked_neighbors(graph: Any, n: int) -> RowNeighbors:
+def checked_neighbors(neighbors: Any, n: int) -> RowNeighbors:
     """Check a given graph of rows, and convert it to lists of neighbours.
 
     An edge in one direction makes both rows neighbours of each other. Self-loops and repeated edges have no effect.
 
     Parameters
     ----------
-    graph : sparse matrix of SciPy, array of shape (m, 2), or RowNeighbors
+    neighbors : sparse matrix of SciPy, array of shape (m, 2), or RowNeighbors
         A sparse matrix of shape (n, n), in which each entry other than 0 joins two rows; or an array with one edge per
         line, as the numbers of two rows, from 0 to n - 1; or a graph that a function of this module returned.
     n : int
@@ -253,13 +254,57 @@ def checked_neighbors(graph: Any, n: int) -> RowNeighbors:
     """
     from scipy import sparse
 
-    if isinstance(graph, RowNeighbors):
-        first, second = _listed_pairs(graph, n)
-    elif sparse.issparse(graph):
-        first, second = _matrix_pairs(graph, n)
+    if isinstance(neighbors, RowNeighbors):
+        first, second = _listed_pairs(neighbors, n)
+    elif sparse.issparse(neighbors):
+        first, second = _matrix_pairs(neighbors, n)
     else:
-        first, second = _edge_pairs(graph, n)
+        first, second = _edge_pairs(neighbors, n)
     return from_pairs(first, second, n)
+
+
+def checked_coordinates(coordinates: Any, n: int) -> np.ndarray:
+    """Check given coordinates of rows, and convert them to float64.
+
+    Parameters
+    ----------
+    coordinates : array of shape (n, 3)
+        Coordinates x, y and z of each row, in mm.
+    n : int
+        Number of rows.
+
+    Returns
+    -------
+    ndarray of shape (n, 3), float64
+
+    Raises
+    ------
+    InputError
+        The coordinates are not n times 3 finite real numbers.
+
+    Examples
+    --------
+    >>> from mgclust.data.neighbors import checked_coordinates
+    >>> checked_coordinates([[0, 0, 0], [3, 0, 0]], 2).dtype
+    dtype('float64')
+    """
+    try:
+        places = np.asarray(coordinates)
+    except ValueError:  # a ragged list
+        places = np.empty(0, dtype=object)
+    if places.shape != (n, 3) or places.dtype.kind not in "iuf":
+        raise InputError(
+            f"coordinates has shape {places.shape} and dtype {places.dtype}; give an array of real numbers of shape "
+            f"{(n, 3)}: x, y and z of each row, in mm."
+        )
+    places = places.astype(np.float64)
+    wrong = ~np.isfinite(places).all(axis=1)
+    if wrong.any():
+        raise InputError(
+            f"coordinates holds NaN or infinite values in {int(wrong.sum())} of {n:,} rows, the first is row "
+            f"{int(wrong.argmax())} (counted from 0); give finite coordinates."
+        )
+    return places
 
 
 def from_pairs(first: np.ndarray, second: np.ndarray, n: int) -> RowNeighbors:
@@ -351,20 +396,22 @@ def _axes_that_differ(connectivity: int) -> int:
 def _listed_pairs(graph: RowNeighbors, n: int) -> tuple[np.ndarray, np.ndarray]:
     starts, columns = np.asarray(graph.starts), np.asarray(graph.columns)
     if starts.shape != (n + 1,) or columns.ndim != 1 or starts.dtype.kind not in "iu" or columns.dtype.kind not in "iu":
-        raise InputError(f"graph lists the neighbours of {max(len(starts) - 1, 0):,} rows; give {n:,} lists of int.")
+        raise InputError(
+            f"neighbors lists the neighbours of {max(len(starts) - 1, 0):,} rows; give {n:,} lists of int."
+        )
     if starts[0] != 0 or starts[-1] != len(columns) or (np.diff(starts) < 0).any():
-        raise InputError("graph: starts should rise from 0 to the length of columns; make the graph again.")
+        raise InputError("neighbors: starts should rise from 0 to the length of columns; make the graph again.")
     _check_rows(columns, n)
     return np.repeat(np.arange(n), np.diff(starts)), columns
 
 
 def _matrix_pairs(graph: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
     if graph.shape != (n, n):
-        raise InputError(f"graph has shape {graph.shape}, it should be {(n, n)}: one row and one column per row.")
+        raise InputError(f"neighbors has shape {graph.shape}; give a sparse matrix of shape {(n, n)}.")
     entries = graph.tocoo()
     there = entries.data != 0
     if np.isnan(entries.data).any():
-        raise InputError("graph holds NaN; give 0 or no entry for rows that are not neighbours.")
+        raise InputError("neighbors holds NaN; give 0 or no entry for rows that are not neighbours.")
     first, second = entries.row[there], entries.col[there]
     _check_rows(first, n)
     _check_rows(second, n)
@@ -380,7 +427,7 @@ def _edge_pairs(graph: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
         edges = np.empty((0, 2), dtype=np.int64)
     if edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype.kind not in "iu":
         raise InputError(
-            f"graph is a {type(graph).__name__} of shape {edges.shape} and dtype {edges.dtype}; give a sparse matrix "
+            f"neighbors has shape {edges.shape} and dtype {edges.dtype}; give a sparse matrix "
             f"of SciPy of shape {(n, n)}, or edges as an int array of shape (m, 2)."
         )
     _check_rows(edges, n)
@@ -390,4 +437,4 @@ def _edge_pairs(graph: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
 def _check_rows(rows: np.ndarray, n: int) -> None:
     if rows.size and not (rows.min() >= 0 and rows.max() < n):
         wrong = rows.min() if rows.min() < 0 else rows.max()
-        raise InputError(f"graph names row {wrong}, but there are {n:,} rows; number the rows from 0 to {n - 1}.")
+        raise InputError(f"neighbors names row {wrong}, but there are {n:,} rows; number the rows from 0 to {n - 1}.")

@@ -188,7 +188,7 @@ def _prepare(
     return _Prepared(rows, kernels, residency), report
 
 
-def refuse(reports: list[Report], shape: tuple[int, int], dtype: str) -> None:
+def refuse(reports: list[Report], shape: tuple[int, int], spec: RunSpec) -> None:
     """Raise the error that rejects the run, if there is one; of several errors, raise the error of the lowest rank.
 
     Parameters
@@ -197,8 +197,8 @@ def refuse(reports: list[Report], shape: tuple[int, int], dtype: str) -> None:
         Reports of all ranks, in rank order.
     shape : tuple of int
         Shape of the whole data.
-    dtype : str
-        Type in which values must be finite.
+    spec : RunSpec
+        The run. Values must be finite in its number type.
     """
     for report in reports:
         if report.error is not None:
@@ -212,7 +212,8 @@ def refuse(reports: list[Report], shape: tuple[int, int], dtype: str) -> None:
     if not bad:
         return
     first = min(report.first for report in reports if report.first is not None)
-    raise not_finite(bad, first, shape, dtype, max(report.overflown for report in reports))
+    overflown = max(report.overflown for report in reports)
+    raise not_finite(bad, first, shape, spec.dtype, overflown, any_dtype=spec.any_dtype)
 
 
 def gathered(done: list[Done]) -> dict[str, Any]:
@@ -241,15 +242,22 @@ HELD_IN_FLOAT64 = 1e150  # the squares of smaller numbers fit into float64
 
 
 def not_finite(
-    bad: int, first: int, shape: tuple[int, ...], dtype: Any, overflown: float = 0.0, name: str = "X"
+    bad: int,
+    first: int,
+    shape: tuple[int, ...],
+    dtype: Any,
+    overflown: float = 0.0,
+    name: str = "X",
+    any_dtype: bool = True,
 ) -> InputError:
     """Make the error for `bad` non-finite values, the first of them in row `first`.
 
-    `overflown` is the largest finite value that is too large for `dtype`.
+    `overflown` is the largest finite value that is too large for `dtype`. If the method has no parameter `dtype`,
+    `any_dtype` is False.
     """
     remedy = "drop or fill these rows"
     if overflown:
-        wider = ", or use dtype='float64'" if overflown < HELD_IN_FLOAT64 else ""
+        wider = ", or use dtype='float64'" if any_dtype and overflown < HELD_IN_FLOAT64 else ""
         remedy = f"values reach {overflown:.3g}: drop such rows, or rescale the data{wider}"
     return InputError(
         f"Input {name} contains NaN or infinity (or values too large for {dtype}): {bad} of {shape[0] * shape[1]} "

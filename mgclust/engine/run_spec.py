@@ -127,6 +127,8 @@ class RunSpec:
     first_calls : mapping
         Functions that take longest to compile for a GPU, for `mgclust.kernels.Kernels.compile_ahead`, which compiles
         them while rows load.
+    any_dtype : bool
+        Whether the user may choose the type of the rows; messages then recommend float64 if it helps.
     """
 
     function: Callable[..., Any]
@@ -142,6 +144,7 @@ class RunSpec:
     work: Work | None = None
     row_arguments: Mapping[str, Any] = field(default_factory=dict)
     first_calls: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    any_dtype: bool = True
 
     def __post_init__(self) -> None:
         if self.dtype not in ("float32", "float64", "int32"):

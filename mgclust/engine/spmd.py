@@ -151,7 +151,7 @@ def run(
     if cluster.client is not None:
         return _on_workers(first, dataset, cluster, on_progress, beside)
     done = run_rank(first, dataset, Abort(), emit=on_progress, beside=beside)
-    refuse([done.report], dataset.shape, spec.dtype)
+    refuse([done.report], dataset.shape, spec)
     timings = {"load": done.report.seconds, **done.timings}
     return Outcome(done.value, done.delivered, timings, hardware([done.report], cluster.device), 1)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import numbers
 import operator
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, TypedDict, Unpack
 
 from mgclust.base.errors import InputError
-from mgclust.params.constraint import Constraint
+from mgclust.params.constraint import Constraint, shown
 
 __all__ = ["Integer", "IntegerOf", "IntegerOrWord", "Integers", "Range", "Real", "RealOrWord", "Reals"]
 
@@ -234,8 +235,14 @@ class _Several(Constraint):
                 ]
         except (TypeError, ValueError, InputError):
             raise self.refuse(name, value) from None
-        if not numbers or len(set(numbers)) < len(numbers):
+        if not numbers:
             raise self.refuse(name, value)
+        repeated = [number for number, times in Counter(numbers).items() if times > 1]
+        if repeated:
+            raise InputError(
+                f"{name}={shown(value)} should be different numbers, but {repeated[0]} is repeated; give each number "
+                "once."
+            )
         return tuple(numbers)
 
 

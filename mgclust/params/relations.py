@@ -23,7 +23,7 @@ from typing import Any
 
 from mgclust.params.constraint import shown
 
-__all__ = ["GIVEN", "LEFT_OUT", "Ignored", "Unlike", "ignored_parameters"]
+__all__ = ["GIVEN", "LEFT_OUT", "SEVERAL", "Ignored", "Unlike", "ignored_parameters"]
 
 
 class Unlike:
@@ -49,6 +49,14 @@ class Unlike:
         return not _is_one(value, self._values)
 
 
+class _Several(Unlike):
+    """Condition for `mgclust.params.relations.Ignored`: a tuple of at least two values."""
+
+    def holds(self, value: Any) -> bool:
+        return isinstance(value, tuple) and len(value) > 1
+
+
+SEVERAL = _Several()
 GIVEN = Unlike(None)
 LEFT_OUT = (None,)
 
@@ -63,7 +71,7 @@ class Ignored:
         Name of the parameter without effect.
     beside : mapping of str to object
         Condition for each of the other parameters, by name; all conditions must hold. A condition is a value, a tuple
-        of allowed values, `Unlike`, ``GIVEN`` or ``LEFT_OUT``.
+        of allowed values, `Unlike`, ``GIVEN``, ``LEFT_OUT`` or ``SEVERAL``.
     values : tuple of object
         Values of the parameter `name` that have no effect; if empty, all values.
     remedy : str, optional

@@ -53,12 +53,15 @@ def parcel_evaluation(result: Result | Any, ax: Axes | None = None) -> Axes:
 
     Examples
     --------
+    >>> import numpy as np
     >>> from mgclust import Parcellation, plots
     >>> from mgclust.datasets import make_bold
     >>> bold, mask, _ = make_bold(shape=(8, 8, 6), n_parcels=4)
     >>> from mgclust.data.neighbors import volume_neighbors
     >>> graph = volume_neighbors(mask, mask.shape)
-    >>> model = Parcellation([2, 4, 8], client=None).fit(bold[mask], neighbors=graph)
+    >>> model = Parcellation([2, 4, 8], client=None).fit(
+    ...     bold[mask], neighbors=graph, coordinates=3 * np.argwhere(mask)
+    ... )
     >>> plots.parcel_evaluation(model).get_xlabel()
     'parcels'
     """

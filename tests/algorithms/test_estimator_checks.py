@@ -97,7 +97,7 @@ def test_every_method_says_how_many_clusters_there_are(method):
     source = open_graph([(0, 1), (1, 2), (3, 4)]) if method.opens == "graph" else open_dataset(rows)
     model = method(device="cpu", client=None, **given)
     if method.opens == "series":
-        result = model.set_params(n_parcels=2).fit(rows, neighbors=[(i, i + 1) for i in range(5)]).result_
+        result = model.set_params(n_parcels=2).fit(np.tile(rows, 2), neighbors=[(i, i + 1) for i in range(5)]).result_
     else:
         result = model.fit_dataset(source)
     assert model.n_clusters_ == len(result.cluster_sizes) > 1

@@ -237,7 +237,7 @@ def test_a_prepared_series_from_the_command_line(mgclust_, files, made):
     code, _, err = mgclust_(*call, "--overwrite", "--low-pass", "3")
     assert code == 2 and "low_pass=3 should be below 0.25 Hz" in err and len(err.strip().splitlines()) == 1
     code, _, err = mgclust_(*call, "--overwrite", "--confounds", "a.tsv,b.tsv", "--confound-names", "csf")
-    assert code == 2 and "a.tsv,b.tsv does not exist" in err
+    assert code == 2 and "confounds names 2 files for 1 run; give one .tsv file per run" in err
 
 
 def test_a_real_slice():

@@ -176,8 +176,8 @@ def test_a_given_graph_of_all_pairs(rng):
 
 
 def test_wrong_graphs():
-    assert "it should be (7, 7)" in refusal(checked_neighbors, sparse.csr_array((6, 6)), 7)
-    assert "graph holds NaN" in refusal(checked_neighbors, sparse.csr_array([[0, np.nan], [0, 0]]), 2)
+    assert "give a sparse matrix of shape (7, 7)" in refusal(checked_neighbors, sparse.csr_array((6, 6)), 7)
+    assert "neighbors holds NaN" in refusal(checked_neighbors, sparse.csr_array([[0, np.nan], [0, 0]]), 2)
     assert "names row 5, but there are 5 rows" in refusal(checked_neighbors, EDGES, 5)
     assert "names row -1" in refusal(checked_neighbors, [[0, -1]], 5)
     for wrong in (np.eye(4), [[0.0, 1.0]], [[0, 1], [2]], "x.npz", None, {"a": 1}, np.zeros((3, 3), dtype=int)):

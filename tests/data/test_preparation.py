@@ -3,6 +3,7 @@
 import json
 import pickle
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -447,14 +448,20 @@ def test_what_was_done_is_described(tmp_path, files, table):
         ({"fd_threshold": 0.5}, "fd_threshold needs a table of confounds"),
         ({"confounds": True}, "confounds has no effect without confound_names or fd_threshold"),
         ({"confounds": True, "confound_names": "trans_y"}, "has no column 'trans_y'; did you mean 'trans_x'?"),
-        ({"confounds": True, "confound_names": "zzz*"}, "has no column 'zzz*'; its columns are csf, trans_x"),
+        (
+            {"confounds": True, "confound_names": "zzz*"},
+            "has no column 'zzz*'; give names of its columns, which are csf, trans_x",
+        ),
         ({"confounds": True, "confound_names": [1]}, "confound_names is a list; give names of columns"),
         ({"confounds": True, "confound_names": " , "}, "confound_names is empty"),
         ({"confounds": True, "fd_threshold": 1e-9}, "leaves out all 59 volumes"),
         ({"confounds": True, "fd_threshold": -1}, "fd_threshold=-1 should be a finite number > 0"),
         ({"confounds": True, "confound_names": "csf,trans_*", "dummy_volumes": 56}, "but needs at least 5 with 3"),
         ({"confounds": "none.tsv", "confound_names": "csf"}, "none.tsv does not exist"),
-        ({"confounds": ["a.tsv", "b.tsv"], "confound_names": "csf"}, "names 2 file(s), but there are 1 run(s)"),
+        (
+            {"confounds": ["a.tsv", "b.tsv"], "confound_names": "csf"},
+            "names 2 files for 1 run; give one .tsv file per run",
+        ),
         ({"confounds": 3, "confound_names": "csf"}, "confounds=3 names no table; give the path"),
         ({"confounds": "", "confound_names": "csf"}, "confounds='' names no table; give the path"),
         ({"confounds": np.ones(3), "confound_names": "csf"}, "names no table; give the path"),
@@ -481,30 +488,78 @@ def test_tables_that_do_not_fit(tmp_path, files, table):
         return refusal(**files, confound_names="csf", fd_threshold=0.5)
 
     csf, moved = table["csf"], table["framewise_displacement"]
-    assert "column 'csf' has no value in 2 of 60 rows, the first is row 7" in message(
+    assert "column 'csf' has no value in 2 of 60 rows, the first in line 9" in message(
         csf=np.where(np.isin(np.arange(TIMES), [7, 9]), np.nan, csf)
     )
-    assert "column 'csf' holds 'inf' in row 3" in message(csf=np.where(np.arange(TIMES) == 3, np.inf, csf))
+    assert "column 'csf' holds 'inf' in line 5" in message(csf=np.where(np.arange(TIMES) == 3, np.inf, csf))
     assert "'framewise_displacement' has no value in 1 of" in message(
         framewise_displacement=np.where(np.arange(TIMES) == 3, np.nan, moved)
     )
-    for n, said in ((TIMES - 4, "has 56 rows"), (TIMES + 5, "has more than 60 rows")):
+    for n, said in ((TIMES - 4, "has 56 lines of values"), (TIMES + 5, "has more than 60 lines")):
         longer = {name: np.resize(values[1:], n) for name, values in table.items()}
         save_table(files["confounds"], longer)
         assert said in (text := refusal(**files, confound_names="csf")) and "has 60 volumes" in text
     del table["framewise_displacement"]
     save_table(files["confounds"], table)
     assert "has no column 'framewise_displacement'" in refusal(**files, fd_threshold=0.5)
-    save_table(files["confounds"], table, delimiter=",")
-    assert "has no column 'csf'" in refusal(**files, confound_names="csf")
-    files["confounds"].write_bytes(b"")
-    assert "its columns are none" in refusal(**files, confound_names="csf")
     files["confounds"].write_text("csf\trot_y\n1\t2\n3\n")
-    assert "line 3 has 1 fields, and the first line 2" in refusal(**files, confound_names="csf")
-    files["confounds"].write_bytes(b"csf\n\xff\xfe\n")
-    assert str(files["confounds"]) in refusal(**files, confound_names="csf")
+    assert "line 3 has 1 field, but the line of column names has 2" in refusal(**files, confound_names="csf")
     files["confounds"].write_text("csf\n" + "abc\n" * TIMES)
-    assert "holds 'abc' in row 0, which is not a finite number" in refusal(**files, confound_names="csf")
+    assert "holds 'abc' in line 2, which is not a finite number" in refusal(**files, confound_names="csf")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda text: text.replace("\t", ","), "its columns are not separated by tabs; save it with tabs"),
+        (lambda text: text.replace("\t", ";"), "its columns are not separated by tabs"),
+        (lambda text: "", "is empty; give the table of this run"),
+        (lambda text: "\n\n", "is empty; give the table of this run"),
+        (lambda text: text.encode("utf-16"), "is not text in UTF-8; save it with this encoding"),
+        (lambda text: text.encode("utf-16-le"), "is not text in UTF-8; save it with this encoding"),
+        (lambda text: text.encode() + b"\xff\xfe\n", "is not text in UTF-8"),
+        (lambda text: text.replace("\n", "\n1_000", 1), "column 'csf' holds '1_000"),
+        (lambda text: text.replace("\n", "\n\uff11", 1), "column 'csf' holds '\uff11"),
+        (lambda text: text.replace("\n", "\n0x1", 1), "column 'csf' holds '0x1"),
+        (lambda text: text.replace("\n", "\n\nx", 1), "in line 3, which is not a finite number"),
+        (
+            lambda text: text.replace("csf", "wm"),
+            "has no column 'csf'; give names of its columns, which are wm, trans_x",
+        ),
+    ],
+    ids=range(12),
+)
+def test_text_that_is_no_table(files, table, change, said):
+    changed = change(save_table(files["confounds"], table).read_text())
+    files["confounds"].write_bytes(changed if isinstance(changed, bytes) else changed.encode())
+    assert said in refusal(**files, confound_names="csf")
+
+
+def test_forms_of_a_table_that_are_read(files, table):
+    text = save_table(files["confounds"], table).read_text()
+    expected = rows_of(open_dataset(**files, confound_names="csf,rot_y"))
+    for change in ("\n" + text, "\ufeff" + text, text.replace("\n", "\r\n"), text.replace("\n", "\n\n")):
+        files["confounds"].write_bytes(change.encode())
+        np.testing.assert_array_equal(rows_of(open_dataset(**files, confound_names="csf,rot_y")), expected)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-160, 1e-100, 1e100, 1e154, 1e200, 1e305])
+@pytest.mark.parametrize("steps", [{}, {"low_pass": 0.1, "detrend": True}], ids=["plain", "filter"])
+def test_the_scale_of_a_confound_changes_nothing(files, table, scale, steps):
+    save_table(files["confounds"], table)
+    expected = rows_of(open_dataset(**files, confound_names="csf,rot_y", **steps))
+    save_table(files["confounds"], table | {"csf": table["csf"] * scale})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        found = rows_of(open_dataset(**files, confound_names="csf,rot_y", **steps))
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_a_repetition_time_without_a_filter_is_reported(files):
+    assert "t_r=1.5 has no effect on the rows without low_pass or high_pass: leave it out, or give a filter." in (
+        open_dataset(files["source"], t_r=1.5).warnings
+    )
+    assert not open_dataset(files["source"], t_r=1.5, low_pass=0.1).warnings
 
 
 def test_the_sample_variance_for_any_rows(rng):

@@ -19,19 +19,19 @@ NUMBERS = [10, 20, 40]
 
 @pytest.fixture(scope="module")
 def series():
-    """Series of 2,500 voxels, some of them equal, and the graph of neighbours."""
+    """Series of 2,500 voxels, some of them equal, the graph of neighbours, and the coordinates."""
     bold, mask, _ = make_bold(shape=(16, 18, 14), n_parcels=20)
     rows = bold[mask].astype(np.float32)
     rows[100:140] = rows[100]
-    return rows, volume_neighbors(mask, mask.shape)
+    return rows, volume_neighbors(mask, mask.shape), 3 * np.argwhere(mask)
 
 
 def fit(series, algorithm, **where):
-    rows, graph = series
+    rows, graph, coordinates = series
     if algorithm != "affinity-propagation":  # with constant series, the last digits of the messages decide
         rows = rows.copy()
         rows[300:310] = 5.0
-    return Parcellation(NUMBERS, algorithm=algorithm, **where).fit(rows, neighbors=graph)
+    return Parcellation(NUMBERS, algorithm=algorithm, **where).fit(rows, neighbors=graph, coordinates=coordinates)
 
 
 @pytest.fixture(scope="module")

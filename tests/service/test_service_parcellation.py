@@ -103,7 +103,7 @@ def test_bad_files_fail_with_their_sentence(running, ann, small, tmp_path):
     for sources, mask_file, given, says in (
         ([good, tmp_path / "cut.nii.gz"], own, {}, "cut.nii.gz is on another grid than bold.nii.gz"),
         ([tmp_path / "cut.nii.gz"], own, {}, "mask='mask.nii.gz' is on another grid than cut.nii.gz"),
-        ([tmp_path / "few.nii.gz"], own, {}, "few.nii.gz has 3 points in time, but should have >= 4"),
+        ([tmp_path / "few.nii.gz"], own, {}, "few.nii.gz should have >= 4 points in time, not 3"),
         ([tmp_path / "torn.nii.gz"], own, {}, "torn.nii.gz is damaged or truncated"),
         ([good], tmp_path / "islands.nii.gz", {}, "n_parcels=4 should be >= "),
         ([good], own, {"n_parcels": 400}, "n_parcels=400 should be <= "),

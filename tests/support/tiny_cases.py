@@ -56,7 +56,9 @@ def parcels(algorithm):
     def found(X, **where):
         series = np.random.default_rng(0).normal(size=(len(X), 24)) + np.repeat(X, 12, axis=1)
         line = np.arange(1, len(X))[:, None] - [1, 0]
-        model = Parcellation([1, 2], algorithm=algorithm, **where).fit(series, neighbors=line)
+        model = Parcellation([1, 2], algorithm=algorithm, **where).fit(
+            series, neighbors=line, coordinates=np.arange(len(X))[:, None] * [1, 0, 0]
+        )
         return {"labels": model.labels_, "candidates": model._candidates, **model.evaluation_}
 
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import partial
 from typing import Any, Self
 
@@ -15,10 +16,22 @@ from mgclust.algorithms.parcellation.evaluation import kept
 from mgclust.algorithms.parcellation.options import ParcellationOptions
 from mgclust.algorithms.parcellation.presentation import ParcellationPresentation
 from mgclust.algorithms.parcellation.ranks import ParcellationOutput, estimate, parcellate
-from mgclust.algorithms.parcellation.subject_series import SubjectColumns, columns_of_subjects
+from mgclust.algorithms.parcellation.subject_series import (
+    Runs,
+    SubjectColumns,
+    columns_of_runs,
+    columns_of_subjects,
+    first_halves,
+)
 from mgclust.base.errors import AmbiguousCountWarning, DataWarning, Doubt, InputError, WeakStructureWarning
 from mgclust.data import Dataset
-from mgclust.data.neighbors import RowNeighbors, checked_neighbors, coordinates_of, neighbors_of
+from mgclust.data.neighbors import (
+    RowNeighbors,
+    checked_coordinates,
+    checked_neighbors,
+    coordinates_of,
+    neighbors_of,
+)
 from mgclust.data.readers.volumes import VolumeDataset
 from mgclust.engine.spmd import Outcome, RunSpec, Work
 from mgclust.kernels.parcels.borders import PASSES
@@ -68,8 +81,10 @@ class Parcellation(ParcellationOptions, Clusterer):
     connectivity : {6, 18, 26}, default=26
         Neighbours of a voxel: voxels that share a face (6), a face or an edge (18), or a face, an edge or a corner
         (26). It has no effect if `fit` is given the neighbours.
-    evaluate : bool, default=False
-        Also compare the parcels of both halves of the series if a single number of parcels is requested.
+    evaluate : bool, optional
+        Whether to compare the parcels of both halves of the series. By default, several numbers of parcels are
+        compared, and a single number is not. False has no effect with several numbers, because the comparison chooses
+        one of them. The first half of a series is the first half of each of its runs.
     group : bool, default=False
         Whether the rows are BOLD series of several subjects. The similarity of two voxels is then the mean over the
         subjects of the correlations of their series, and the halves are halves of the subjects: the first half of them,
@@ -142,7 +157,11 @@ class Parcellation(ParcellationOptions, Clusterer):
         """See `mgclust.algorithms.Method.warm_ups`."""
         return (WarmUp((3000, 40), {"n_parcels": [20, 40]}, seconds=2),)
 
-    def fit(self, X: Any, y: Any = None, *, neighbors: Any = None) -> Self:
+    _checksums: dict[str, Any]
+    _neighbors: Any = None  # arguments of `fit`, which are kept only during a fit
+    _coordinates: Any = None
+
+    def fit(self, X: Any, y: Any = None, *, neighbors: Any = None, coordinates: Any = None) -> Self:
         """Find parcels of the rows of `X`.
 
         Parameters
@@ -155,7 +174,11 @@ class Parcellation(ParcellationOptions, Clusterer):
         neighbors : sparse matrix of shape (n_samples, n_samples), or int array of shape (n_edges, 2), optional
             Pairs of rows that are neighbours, in the form that `mgclust.data.neighbors.checked_neighbors` takes. By
             default, voxels of a BOLD series are neighbours if they touch (see `connectivity`), and vertices are
-            neighbours if an edge of their surface joins them.
+            neighbours if an edge of their surface joins them. The diagnostics of `result_` have a checksum of a given
+            graph.
+        coordinates : array of shape (n_samples, 3), optional
+            Coordinates x, y and z of each row, in mm. The evaluation needs them. By default, they are the coordinates
+            of the voxels or vertices of a BOLD series.
 
         Returns
         -------
@@ -165,14 +188,14 @@ class Parcellation(ParcellationOptions, Clusterer):
         Raises
         ------
         InputError
-            The neighbours of the rows are unknown, a number of parcels is not possible with their graph, or the number
-            of subjects does not suit `group`.
+            The neighbours of the rows are unknown, an evaluation needs their coordinates, a number of parcels is not
+            possible with their graph, or the number of subjects does not suit `group`.
         """
-        self._neighbors = neighbors
+        self._neighbors, self._coordinates = neighbors, coordinates
         try:
             return self._fit(X)
         finally:
-            del self._neighbors
+            del self._neighbors, self._coordinates
 
     def labels_for(self, k: int) -> Any:
         """Return the labels for one of the fitted numbers of parcels.
@@ -206,8 +229,8 @@ class Parcellation(ParcellationOptions, Clusterer):
         pieces, piece = _pieces(graph)
         if t < LEAST_POINTS:
             raise InputError(
-                f"{dataset.name} has {t} points in time, but should have >= {LEAST_POINTS}, because correlations of "
-                "fewer points are arbitrary; give longer series."
+                f"{dataset.name} should have >= {LEAST_POINTS} points in time, not {t}, because correlations of fewer "
+                "points are arbitrary; give longer series."
             )
         if numbers[-1] > n:
             raise InputError(f"n_parcels={numbers[-1]} should be <= {n}, the number of rows; request fewer parcels.")
@@ -218,8 +241,15 @@ class Parcellation(ParcellationOptions, Clusterer):
                 "pieces."
             )
         evaluated = parameters["evaluate"] or len(numbers) > 1
+        runs = columns_of_runs(dataset)
         if evaluated:
-            _check_lengths(t, subjects)
+            _check_lengths(runs, subjects)
+        places = None if self._coordinates is None else checked_coordinates(self._coordinates, n)
+        self._checksums = {}  # what identifies the arguments of `fit`
+        if self._neighbors is not None:
+            self._checksums["neighbors"] = {"pairs": len(graph.columns) // 2, "sha256": _sha256(*graph)}
+        if places is not None:
+            self._checksums["coordinates"] = {"sha256": _sha256(places)}
         arguments = {
             "numbers": numbers,
             "algorithm": parameters["algorithm"],
@@ -227,7 +257,8 @@ class Parcellation(ParcellationOptions, Clusterer):
             "evaluated": evaluated,
             "starts": graph.starts,
             "columns": graph.columns,
-            "coordinates": self._coordinates(dataset) if evaluated else None,
+            "coordinates": (_coordinates(dataset) if places is None else places) if evaluated else None,
+            "runs": runs,
             "subjects": subjects,
             "seed": parameters["random_state"],
         }
@@ -242,9 +273,8 @@ class Parcellation(ParcellationOptions, Clusterer):
         return RunSpec(parcellate, arguments, need, "float32", metric="correlation", work=Work(n, "rows", ONE_RANK))
 
     def _graph(self, dataset: Dataset, connectivity: int) -> RowNeighbors:
-        given = getattr(self, "_neighbors", None)
-        if given is not None:
-            return checked_neighbors(given, dataset.shape[0])
+        if self._neighbors is not None:
+            return checked_neighbors(self._neighbors, dataset.shape[0])
         if not isinstance(dataset, VolumeDataset):
             raise InputError(
                 f"{dataset.name} holds rows without places, so their neighbours are unknown; give a BOLD series "
@@ -256,12 +286,6 @@ class Parcellation(ParcellationOptions, Clusterer):
         """See `Method`; a parcellation never joins the subjects as one series."""
         joined = dataset.joined_subjects if isinstance(dataset, VolumeDataset) else []
         return [text for text in dataset.warnings if text not in joined]
-
-    def _coordinates(self, dataset: Dataset) -> np.ndarray:
-        """Return the coordinates of each row in mm; rows without coordinates are placed in a line."""
-        if isinstance(dataset, VolumeDataset):
-            return coordinates_of(dataset)
-        return np.arange(dataset.shape[0], dtype=np.float64)[:, None] * [1.0, 0.0, 0.0]
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
         value: ParcellationOutput = outcome.value
@@ -279,6 +303,7 @@ class Parcellation(ParcellationOptions, Clusterer):
         if value.random_dcbc is not None:
             arrays["random_dcbc"] = value.random_dcbc
         diagnostics: dict[str, Any] = {"passes": value.passes[at], "unconverged_levels": value.unconverged}
+        diagnostics |= self._checksums
         self.subjects_ = self.individual_labels_ = self.individual_scores_ = None
         if frame["parameters"]["group"] and isinstance(inputs.dataset, VolumeDataset):
             self.subjects_ = diagnostics["subjects"] = list(inputs.dataset.runs_of_subjects())
@@ -360,18 +385,32 @@ def _individual_doubts(passes: list[int], subjects: list[str]) -> list[Doubt]:
     return [Doubt(text, UnconvergedWarning)]
 
 
-def _check_lengths(t: int, subjects: SubjectColumns | None) -> None:
+def _coordinates(dataset: Dataset) -> np.ndarray:
+    """Return the coordinates of each row of a BOLD series, in mm."""
+    if isinstance(dataset, VolumeDataset):
+        return coordinates_of(dataset)
+    raise InputError(
+        f"{dataset.name} holds rows without coordinates, which an evaluation needs; give fit(..., coordinates=...) of "
+        f"shape {(dataset.shape[0], 3)} in mm, or one number of parcels without evaluate."
+    )
+
+
+def _sha256(*arrays: np.ndarray) -> str:
+    """Return the SHA-256 of the bytes of some arrays, one after the other, with the smallest byte of a number first."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes())
+    return digest.hexdigest()
+
+
+def _check_lengths(runs: Runs, subjects: SubjectColumns | None) -> None:
     """Reject series that are too short to be compared in halves."""
-    if subjects is None:
-        shortest, whose = t, ""
-    else:
-        lengths = {name: sum(stop - start for start, stop in runs) for name, runs in subjects.items()}
-        name = min(lengths, key=lengths.__getitem__)
-        shortest, whose = lengths[name], f" of {name}"
-    if shortest < 2 * LEAST_HALF:
+    halves = {name: first_halves(own) for name, own in ({"": runs} if subjects is None else subjects).items()}
+    whose = min(halves, key=halves.__getitem__)
+    if halves[whose] < LEAST_HALF:
         raise InputError(
-            f"{shortest} points in time{whose} should be >= {2 * LEAST_HALF} to compare halves of the series; give one "
-            "number of parcels without evaluate, or longer series."
+            f"half of the series{whose and f' of {whose}'} should have >= {LEAST_HALF} points in time to be compared "
+            f"with the other half, not {halves[whose]}; give one number of parcels without evaluate, or longer series."
         )
 
 

@@ -7,7 +7,7 @@ of a subject corresponds to parcel p of the group, without a search for matching
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,6 +45,7 @@ class IndividualParcels:
 def individual_parcels(
     series: np.ndarray,
     ends: np.ndarray,
+    middles: Sequence[int],
     group: np.ndarray,
     starts: np.ndarray,
     columns: np.ndarray,
@@ -60,6 +61,8 @@ def individual_parcels(
         Series of all subjects.
     ends : int array of shape (n_subjects + 1,)
         First column of each subject; the last entry is the number of columns.
+    middles : sequence of int
+        For each subject, number of columns in the first half of its series.
     group : int32 array of shape (n,)
         Parcels of the group.
     starts, columns : int64 array of shape (n + 1,), int32 array
@@ -93,8 +96,7 @@ def individual_parcels(
         keep("group_homogeneity", homogeneity(own, group))
         keep("group_ari", agreement(labels[:, at], group))
         if evaluated:
-            middle = own.shape[1] // 2
-            halves = unit_rows(own[:, :middle]), unit_rows(own[:, middle:])
+            halves = unit_rows(own[:, : middles[at]]), unit_rows(own[:, middles[at] :])
             crossed = [homogeneity(other, moved(half, lambda done: None)[0]) for half, other in (halves, halves[::-1])]
             keep("held_out", float(np.mean(crossed)))
             keep("group_held_out", float(np.mean([homogeneity(half, group) for half in halves])))

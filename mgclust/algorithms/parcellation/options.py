@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from mgclust.algorithms.declaration import Declaration
 from mgclust.params import Boolean, Choice, Constraint, IntegerOf, Integers, Real
-from mgclust.params.relations import Ignored
+from mgclust.params.relations import SEVERAL, Ignored
 
 __all__ = ["ALGORITHMS", "CONNECTIVITIES", "ParcellationOptions"]
 
@@ -36,13 +36,19 @@ class ParcellationOptions(Declaration):
             help="Neighbours of a voxel: 6 (faces), 18 (faces, edges) or 26 (corners too).",
             remedy="give the number of neighbours of a voxel",
         ),
-        "evaluate": Boolean(help="Compare the numbers of parcels between halves of the series; always with several."),
+        "evaluate": Boolean(
+            optional=True,
+            help="Also compare a single number of parcels between halves of the series; several are always compared.",
+        ),
         "group": Boolean(
             help="Find parcels of a group of subjects by their mean similarity, and also parcels of each subject."
         ),
     }
 
-    ignored_when = (Ignored("compactness", {"refine": False}),)
+    ignored_when = (
+        Ignored("compactness", {"refine": False}),
+        Ignored("evaluate", {"n_parcels": SEVERAL}, values=(False,)),
+    )
 
     def __init__(
         self,
@@ -52,7 +58,7 @@ class ParcellationOptions(Declaration):
         refine: bool = True,
         compactness: float = 0.01,
         connectivity: int = 26,
-        evaluate: bool = False,
+        evaluate: bool | None = None,
         group: bool = False,
         device: str = "auto",
         client: Any = "auto",

@@ -78,7 +78,9 @@ class ParcellationPresentation(Presentation):
 
     def method_sentences(self, result: Result) -> list[str]:
         given = result.parameters
-        sentences = [f"{result.scores['n_clusters']} connected parcels were found by {ALGORITHMS[given['algorithm']]}."]
+        k = result.scores["n_clusters"]
+        found = f"{k} connected parcel{'s were' if k != 1 else ' was'} found"
+        sentences = [f"{found} by {ALGORITHMS[given['algorithm']]}."]
         halves = "both halves of the series"
         if given.get("group"):
             halves, subjects = "both halves of the subjects", result.diagnostics.get("subjects")

@@ -13,11 +13,12 @@ Stages::
 Every stage after the first runs on the host of rank 0; only communities and affinity propagation use the GPU of rank 0.
 Before the merges, each series is centred and scaled to length 1. So a product of two series is their correlation r, and
 |z_i - z_j|^2 = 2 (1 - r). For a group, r is the mean of the subjects' correlations (`subject_series`), and the halves
-are halves of the subjects instead of halves in time.
+are halves of the subjects instead of halves in time. Without a group, the first half is the first half of each run.
 
 The cost is stated for n series of T numbers with c neighbours each. The merges need about 2 c n T operations for all
-numbers of parcels together. A pass of moves needs at most c n T, and there are 10 to 40 passes. With an
-evaluation, rank 0 needs 20 n T bytes of memory (16 n T for a group), and 40 c n bytes in addition.
+numbers of parcels together. A pass of moves needs at most c n T, and there are 10 to 40 passes. Rank 0 needs about
+16 n T + 40 c n bytes of memory (12 n T + 40 c n for a group). An evaluation and affinity propagation each need 4 n T
+bytes more; `estimate` has all terms.
 """
 
 from __future__ import annotations
@@ -31,7 +32,13 @@ from mgclust.algorithms.parcellation.evaluation import chosen, evaluate, homogen
 from mgclust.algorithms.parcellation.exemplar_levels import ExemplarLevels, needed_by_levels
 from mgclust.algorithms.parcellation.individual_parcels import IndividualParcels, individual_parcels
 from mgclust.algorithms.parcellation.merge_cuts import labels_after
-from mgclust.algorithms.parcellation.subject_series import SubjectColumns, join_subjects
+from mgclust.algorithms.parcellation.subject_series import (
+    Runs,
+    SubjectColumns,
+    first_halves,
+    join_runs,
+    join_subjects,
+)
 from mgclust.algorithms.parcellation.unit_rows import unit_rows
 from mgclust.algorithms.parcellation.voxel_communities import VoxelCommunities
 from mgclust.base.errors import InputError
@@ -73,12 +80,13 @@ def parcellate(
     starts: np.ndarray,
     columns: np.ndarray,
     coordinates: np.ndarray | None,
+    runs: Runs,
     subjects: SubjectColumns | None,
     seed: int,
 ) -> ParcellationOutput | None:
     """Run on every rank: find parcels. Rank 0 returns the results, and each rank delivers the labels of its rows.
 
-    `subjects` is None if the rows are not of a group.
+    `subjects` is None if the rows are not of a group. `runs` has the columns of each run.
     """
     with context.stage("collect"):
         series = _on_rank_0(context)
@@ -88,7 +96,8 @@ def parcellate(
             raise InputError(f"X: none of the {len(series)} series changes over time; give series that vary.")
         graph = starts, columns
         if subjects is None:
-            rows, half = unit_rows(series), series.shape[1] // 2
+            half = join_runs(series, runs)
+            rows = unit_rows(series)
         else:
             ends = join_subjects(series, subjects)
             rows, half = series, int(ends[len(subjects) // 2])
@@ -119,8 +128,9 @@ def parcellate(
                 null = random_dcbc(numbers[best], *halves, *graph, coordinates, seed=seed, on_progress=rest)
         if subjects is not None and compactness is not None:
             with context.stage("individual"):
+                middles = [first_halves(own) for own in subjects.values()]
                 individual = individual_parcels(
-                    rows, ends, candidates[best], *graph, compactness, evaluated, context.progress
+                    rows, ends, middles, candidates[best], *graph, compactness, evaluated, context.progress
                 )
         labels = np.stack(candidates if individual is None else [*candidates, *individual.labels.T], axis=1)
         described = []

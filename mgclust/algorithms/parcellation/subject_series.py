@@ -1,13 +1,16 @@
-"""Rows of a group of subjects.
+"""Runs and halves of the rows, and rows of a group of subjects.
 
 The rows of a group hold the series of all subjects next to each other. Each subject's part of a row has mean 0 and
 length 1 / sqrt(number of subjects). So the product of two rows is the correlation of their series, averaged over
 the subjects. Each subject has the same weight, whatever its number of volumes.
+
+The first half of a series is the first half of each of its runs. So the halves do not depend on the order of the runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -17,12 +20,34 @@ from mgclust.data import Dataset
 from mgclust.data.readers.volumes import VolumeDataset
 from mgclust.outside.quoting import shortened
 
-__all__ = ["SubjectColumns", "columns_of_subjects", "join_subjects"]
+__all__ = [
+    "Runs",
+    "SubjectColumns",
+    "columns_of_runs",
+    "columns_of_subjects",
+    "first_halves",
+    "join_runs",
+    "join_subjects",
+]
 
-SubjectColumns = Mapping[str, Sequence[tuple[int, int]]]
-"""For each subject, the columns of each run: the first column, and the column after the last."""
+Runs = Sequence[tuple[int, int]]
+"""For each run, its columns: the first column, and the column after the last."""
+
+SubjectColumns = Mapping[str, Runs]
+"""For each subject, the columns of each run."""
 
 PIECE = 1 << 22  # number of values that are standardised at a time
+
+
+def columns_of_runs(dataset: Dataset) -> Runs:
+    """Return the columns of each run; rows that are no BOLD series count as one run."""
+    lengths = [plan.n_kept for plan in dataset.plans] if isinstance(dataset, VolumeDataset) else [dataset.shape[1]]
+    return list(pairwise(np.cumsum([0, *lengths]).tolist()))
+
+
+def first_halves(runs: Runs) -> int:
+    """Return the number of columns in the first halves of the runs, without the middle column of an odd number."""
+    return sum((stop - start) // 2 for start, stop in runs)
 
 
 def columns_of_subjects(dataset: Dataset, group: bool) -> SubjectColumns | None:
@@ -57,12 +82,24 @@ def columns_of_subjects(dataset: Dataset, group: bool) -> SubjectColumns | None:
             f"group=True needs at least 2 subjects, but all files are of {next(iter(subjects))}; leave group out, or "
             "add files of other subjects."
         )
-    ends = np.cumsum([0, *(plan.n_kept for plan in dataset.plans)]).tolist()
-    return {name: [(ends[at], ends[at + 1]) for at in runs] for name, runs in subjects.items()}
+    columns = columns_of_runs(dataset)
+    return {name: [columns[at] for at in runs] for name, runs in subjects.items()}
+
+
+def join_runs(series: np.ndarray, runs: Runs) -> int:
+    """Sort the columns in place: the first half of each run, then the other halves. Return `first_halves`."""
+    if len(runs) > 1:
+        order = _halves_apart(runs)
+        step = max(1, PIECE // series.shape[1])
+        for start in range(0, len(series), step):
+            series[start : start + step] = series[start : start + step, order]
+    return first_halves(runs)
 
 
 def join_subjects(series: np.ndarray, subjects: SubjectColumns) -> np.ndarray:
     """Sort the columns by subject and standardise the series of each subject, in place.
+
+    The columns of a subject are the first half of each run, and then the other halves.
 
     Parameters
     ----------
@@ -76,7 +113,7 @@ def join_subjects(series: np.ndarray, subjects: SubjectColumns) -> np.ndarray:
     ndarray of shape (n_subjects + 1,), int64
         First column of each subject; the last entry is the number of columns.
     """
-    order = [np.concatenate([np.arange(*run) for run in runs]) for runs in subjects.values()]
+    order = [_halves_apart(runs) for runs in subjects.values()]
     ends = np.cumsum([0, *map(len, order)])
     step = max(1, PIECE // series.shape[1])
     for start in range(0, len(series), step):
@@ -84,3 +121,11 @@ def join_subjects(series: np.ndarray, subjects: SubjectColumns) -> np.ndarray:
         for own, first, last in zip(order, ends, ends[1:], strict=False):
             series[start : start + step, first:last] = unit_rows(rows[:, own], length=len(order) ** -0.5)
     return ends
+
+
+def _halves_apart(runs: Runs) -> np.ndarray:
+    """Return the columns of the first half of each run, and then the columns of the other halves."""
+    middles = [(start + stop) // 2 for start, stop in runs]
+    first = [np.arange(start, middle) for (start, _), middle in zip(runs, middles, strict=True)]
+    second = [np.arange(middle, stop) for (_, stop), middle in zip(runs, middles, strict=True)]
+    return np.concatenate([*first, *second])

@@ -23,6 +23,7 @@ __all__ = ["FRAMEWISE_DISPLACEMENT", "Confounds", "find_tables", "names_of", "re
 FRAMEWISE_DISPLACEMENT = "framewise_displacement"
 _LONGEST_LINE = 2**24  # characters, far more than needed: fMRIPrep writes a few hundred columns
 _MISSING = ("n/a", "nan", "")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)  # float() also takes 1_000
 _ENDS = ("desc-confounds_timeseries.tsv", "desc-confounds_regressors.tsv")  # fMRIPrep since version 20.2, and before
 # BIDS entities in the name of a series that the name of its table of confounds does not have. The second group is
 # also removed if no table is found after the first is removed: a table of all echoes has no `echo` in its name.
@@ -96,8 +97,8 @@ def find_tables(confounds: Any, runs: Sequence[Location]) -> list[Location]:
         )
     if len(paths) != len(runs):
         raise InputError(
-            f"confounds names {len(paths)} file(s), but there are {len(runs)} run(s); give one .tsv file per run, in "
-            "the order of the runs."
+            f"confounds names {_counted(len(paths), 'file')} for {_counted(len(runs), 'run')}; give one .tsv file per "
+            "run, in the order of the runs."
         )
     return list(map(Location.of, paths))
 
@@ -147,26 +148,52 @@ def read_confounds(
         with location.open_text() as stream:
             text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
             lines = csv.reader(iter(lambda: text.readline(_LONGEST_LINE), ""), delimiter="\t")
-            header = [name.strip() for name in next(lines, [])]
-            chosen = _chosen(header, patterns, where)
-            rows: list[list[str]] = []
-            for fields in lines:
-                if not fields:
-                    continue
-                if len(fields) != len(header):
-                    raise InputError(
-                        f"{where}: line {len(rows) + 2} has {len(fields)} fields, and the first line {len(header)}; "
-                        "repair the table."
-                    )
-                rows.append([fields[column].strip() for column in chosen])
-                if len(rows) > n_times:
-                    break
+            try:
+                header, chosen, rows, numbers = _read(lines, patterns, n_times, where)
+            except UnicodeDecodeError as error:
+                raise InputError(f"{where} is not text in UTF-8; save it with this encoding.") from error
         if len(rows) != n_times:
             there = len(rows) if len(rows) < n_times else f"more than {n_times}"
-            raise InputError(f"{where} has {there} rows, but {run} has {n_times} volumes; give the table of this run.")
+            raise InputError(
+                f"{where} has {there} lines of values, but {run} has {n_times} volumes; give the table of this run."
+            )
         names = tuple(header[column] for column in chosen)
-        columns = [_numbers([row[k] for row in rows], name, where, first) for k, name in enumerate(names)]
+        columns = [_values([row[k] for row in rows], numbers, name, where, first) for k, name in enumerate(names)]
     return Confounds(location.name, sha256, names, np.stack(columns, axis=1))
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}{'s' * (number != 1)}"
+
+
+def _read(
+    lines: Any, patterns: Sequence[str], n_times: int, where: str
+) -> tuple[list[str], list[int], list[list[str]], list[int]]:
+    """Return the header, the chosen columns, and their fields and the number of the line for each volume.
+
+    At most one volume more than `n_times` is read. `lines` is a csv.reader. Blank lines are skipped.
+    """
+    header = [name.strip() for name in next((fields for fields in lines if fields), [])]
+    if not header:
+        raise InputError(f"{where} is empty; give the table of this run.")
+    if any("\0" in name for name in header):  # UTF-16 without a byte order mark
+        raise InputError(f"{where} is not text in UTF-8; save it with this encoding.")
+    chosen = _chosen(header, patterns, where)
+    rows: list[list[str]] = []
+    numbers: list[int] = []
+    for fields in lines:
+        if not fields:
+            continue
+        if len(fields) != len(header):
+            raise InputError(
+                f"{where}: line {lines.line_num} has {_counted(len(fields), 'field')}, but the line of column names "
+                f"has {len(header)}; repair the table."
+            )
+        rows.append([fields[column].strip() for column in chosen])
+        numbers.append(lines.line_num)
+        if len(rows) > n_times:
+            break
+    return header, chosen, rows, numbers
 
 
 def _chosen(header: list[str], patterns: Sequence[str], where: str) -> list[int]:
@@ -174,30 +201,34 @@ def _chosen(header: list[str], patterns: Sequence[str], where: str) -> list[int]
     for pattern in patterns:
         found = [k for k, name in enumerate(header) if fnmatch.fnmatchcase(name, pattern)]
         if not found:
+            if len(header) == 1 and re.search("[,; ]", header[0]):
+                raise InputError(
+                    f"{where} has no column {pattern!r}, because its columns are not separated by tabs; save it with "
+                    "tabs between the columns."
+                )
             near = nearest_word(pattern, header) if quoting() else ""
-            columns = shortened(", ".join(header)) or "none"
-            raise InputError(f"{where} has no column {pattern!r}; {near or f'its columns are {columns}.'}")
+            columns = f"give names of its columns, which are {shortened(', '.join(header))}."
+            raise InputError(f"{where} has no column {pattern!r}; {near or columns}")
         chosen += [k for k in found if k not in chosen]
     return chosen
 
 
-def _numbers(texts: list[str], name: str, where: str, first: float | None) -> np.ndarray:
+def _values(texts: list[str], lines: list[int], name: str, where: str, first: float | None) -> np.ndarray:
+    """Convert the fields of a column; `lines` has the number of each field's line in the file, from 1."""
     values = np.empty(len(texts))
     for k, text in enumerate(texts):
-        try:
-            values[k] = np.nan if text.lower() in _MISSING else float(text)
-        except ValueError:
-            values[k] = np.inf
+        missing = text.lower() in _MISSING
+        values[k] = np.nan if missing else float(text) if _NUMBER.fullmatch(text) else np.inf
         if np.isinf(values[k]):
             raise InputError(
-                f"{where}: column {shortened(name)!r} holds {shortened(text, 40)!r} in row {k}, which is not a finite "
-                "number; repair it or leave the column out."
+                f"{where}: column {shortened(name)!r} holds {shortened(text, 40)!r} in line {lines[k]}, which is not a "
+                "finite number; repair it or leave the column out."
             )
     if len(values) > 1 and np.isnan(values[0]):
         values[0] = values[1] if first is None else first
     if np.isnan(values).any():
         raise InputError(
             f"{where}: column {shortened(name)!r} has no value in {int(np.isnan(values).sum())} of {len(values)} rows, "
-            f"the first is row {int(np.isnan(values).argmax())}; leave the column out."
+            f"the first in line {lines[int(np.isnan(values).argmax())]}; leave the column out."
         )
     return values

@@ -145,7 +145,10 @@ def read_mesh(location: Location) -> Mesh:
         points, triangles = (_only(location, file, intent) for intent in (_POINTS, _TRIANGLES))
         for what, part in (("coordinates", points), ("triangles", triangles)):
             if part.values.ndim != 2 or part.values.shape[1] != 3 or not len(part.values):
-                raise InputError(f"{location.name}: its {what} have shape {part.values.shape}, it should be (m, 3).")
+                raise InputError(
+                    f"{location.name}: its {what} have shape {part.values.shape}, which should be (m, 3) with m >= 1; "
+                    "write it again."
+                )
         corners = whole_numbers(location, triangles.values, "triangles")
         if corners.min() < 0 or corners.max() >= len(points.values):
             wrong = corners.min() if corners.min() < 0 else corners.max()

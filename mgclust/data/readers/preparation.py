@@ -176,7 +176,7 @@ class RunPlan:
         from nilearn import signal
 
         kept, series = self.kept, np.ascontiguousarray(values.T)
-        confounds = None if self.confounds is None else self.confounds.values[self.steps.dummy_volumes :]
+        confounds = None if self.confounds is None else _scaled(self.confounds.values[self.steps.dummy_volumes :])
         if self.steps.filters:
             inside = slice(int(kept.argmax()), len(kept) - int(kept[::-1].argmax()))
             kept, series = kept[inside], self._filtered(series[inside], kept[inside])
@@ -337,6 +337,15 @@ def _check_volumes(plan: RunPlan, name: str) -> None:
             f"{n_columns} confounds{' and detrending' if plan.detrend else ''}; give fewer confounds, or a larger "
             "fd_threshold."
         )
+
+
+def _scaled(columns: np.ndarray) -> np.ndarray:
+    """Scale each column by a power of 2, so that its largest absolute value is from 0.5 to 1.
+
+    The residuals of the regression stay bitwise identical, but squares cannot overflow or become 0. nilearn would keep
+    confounds whose standard deviation is below 2e-16.
+    """
+    return np.ldexp(columns, -np.frexp(abs(columns).max(axis=0))[1])
 
 
 def _interpolated(series: np.ndarray, kept: np.ndarray) -> np.ndarray:

@@ -93,12 +93,13 @@ class VolumeDataset(Dataset):
         self.runs = tuple(runs)
         self.mask = mask
         self.transform = transform
-        self.preparation = preparation or Preparation()
+        self.preparation = Preparation() if preparation is None else preparation
         self.plans = plan_runs(self.preparation, self.runs, transform.detrend)
         first = self.runs[0]
         self.surfaces = tuple(surfaces)
         self._meshes = read_meshes(self.surfaces, first.location) if surfaces else None
-        self._surface_hashes = [mesh.sha256 for mesh in (self._meshes or {}).values()]
+        used = (self._meshes or {}).values()
+        self._surface_names, self._surface_hashes = [mesh.name for mesh in used], [mesh.sha256 for mesh in used]
         chosen = _choose(self.runs, mask)
         self._pack(chosen)
         name = first.location.name + (f" and {len(runs) - 1} more" if len(runs) > 1 else "")
@@ -183,6 +184,11 @@ class VolumeDataset(Dataset):
                 f"{count:,} of {of:,} volumes were left out, because their framewise displacement is above "
                 f"fd_threshold={self.preparation.fd_threshold:g} mm."
             )
+        if self.preparation.t_r is not None and not self.preparation.filters:
+            sentences.append(
+                f"t_r={self.preparation.t_r:g} has no effect on the rows without low_pass or high_pass: leave it out, "
+                "or give a filter."
+            )
         if not self.dropped:
             return sentences
         explained = " or are explained by confounds" if self.preparation.confound_names else ""
@@ -255,7 +261,7 @@ class VolumeDataset(Dataset):
     def describe(self) -> dict[str, Any]:
         """Describe the source: which voxels are rows, and how rows are transformed."""
         first = self.runs[0]
-        surfaces = {"surfaces": [each.name for each in self.surfaces]} if self.surfaces else {}
+        surfaces = {"surfaces": list(self._surface_names), "surfaces_sha256": list(self._surface_hashes)}
         atlas = self.atlas and {"atlas": list(self.atlas.files), "atlas_sha256": list(self.atlas.sha256)}
         return {
             **super().describe(),
@@ -269,7 +275,7 @@ class VolumeDataset(Dataset):
             "standardize": self.transform.standardize,
             "detrend": self.transform.detrend,
             "preparation": describe_plans(self.plans) if self.preparation else None,
-            **surfaces,
+            **(surfaces if self.surfaces else {}),
             **(atlas or {}),
         }
 

@@ -192,7 +192,7 @@ class Driver:
                 done = self._compute(sources, others, whole, by_row, saved)
         self._clean = True  # each rank has freed its rows, and the connections are intact
         reports = [each.report for each in done]
-        refuse(reports, dataset.shape, self._first.spec.dtype)
+        refuse(reports, dataset.shape, self._first.spec)
         arrays = self._arrays(done, beside or dataset)
         timings = {"place": placed - began, "load": reports[0].seconds, **done[0].timings}
         timings["connect"] = timings.get("connect", 0.0) + self._connecting

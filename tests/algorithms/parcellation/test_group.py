@@ -23,6 +23,7 @@ from mgclust.kernels.parcels import borders
 from support.surfaces import models_of, save_series, save_surface, sphere
 
 SHAPE, K = (9, 10, 8), 5
+HALVES = (lambda run, middle: run[:, :middle], lambda run, middle: run[:, middle:])
 
 
 def save(path, rows, mask):
@@ -38,6 +39,7 @@ class Group:
 
     def __init__(self, folder, lengths=((40,), (25, 30), (60,), (50,)), noise=0.7):
         rng = np.random.default_rng(0)
+        self.lengths = lengths
         self.mask = np.ones(SHAPE, bool)
         places = np.argwhere(self.mask).astype(float)
         seeds = np.array([[1.5, 2, 2], [2, 7.5, 2], [2, 5, 6], [6.5, 2.5, 4], [6.5, 7.5, 4]])
@@ -120,8 +122,9 @@ def test_scores_of_the_subjects(group, fitted):
         assert scores["homogeneity"][at] == pytest.approx(within(similarity, own), abs=1e-5)
         assert scores["group_homogeneity"][at] == pytest.approx(within(similarity, fitted.labels_), abs=1e-5)
         assert scores["group_ari"][at] == pytest.approx(adjusted_rand_score(own, fitted.labels_))
-        half = rows.shape[1] // 2
-        halves = [mean_correlations([part]) for part in (rows[:, :half], rows[:, half:])]
+        runs = np.split(rows, np.cumsum(group.lengths[at])[:-1], axis=1)
+        first, second = (np.hstack([half(run, run.shape[1] // 2) for run in runs]) for half in HALVES)
+        halves = [mean_correlations([part]) for part in (first, second)]
         expected = np.mean([within(part, fitted.labels_) for part in halves])
         assert scores["group_held_out"][at] == pytest.approx(expected, abs=1e-5)
         assert scores["held_out"][at] > scores["group_held_out"][at]  # the borders of the subjects are shifted
@@ -153,6 +156,16 @@ def test_the_order_of_subjects_changes_nothing(group, fitted):
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("workers")
+def test_the_order_of_runs_of_a_subject_changes_no_score(group, fitted):
+    order = [0, 2, 1, 3, 4]  # the second subject has two runs
+    model = Parcellation([3, 5, 8], group=True, client=None, device="cpu").fit(
+        group.opened([group.files[at] for at in order])
+    )
+    np.testing.assert_array_equal(model.individual_labels_, fitted.individual_labels_)
+    for name, scores in fitted.individual_scores_.items():
+        np.testing.assert_allclose(model.individual_scores_[name], scores, atol=1e-5, err_msg=name)
+
+
 def test_the_same_bits_on_any_number_of_ranks(group, fitted, ranks, monkeypatch):
     for size in (1, 2, 3, 4):
         monkeypatch.setattr(base, "connect", lambda size=size, **_: ranks(size))
@@ -237,7 +250,7 @@ def test_two_and_three_subjects_are_compared(group):
         (["sub-01_bold", "rest"], {"group": True}, r"rest\.nii states no subject, but other files do \(sub-01\)"),
         (
             ["sub-01_bold", "sub-02_short"], {"group": True, "n_parcels": [2, 3]},
-            "12 points in time of sub-02 should be >= 20 to compare halves",
+            "half of the series of sub-02 should have >= 10 points in time to be compared with the other half, not 6",
         ),
     ],
 )  # fmt: skip

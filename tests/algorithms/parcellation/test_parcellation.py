@@ -1,6 +1,8 @@
 """Parcels: connected, as many as requested, the known ones where there are any, the same on any number of ranks."""
 
+import hashlib
 import warnings
+from pathlib import Path
 
 import nibabel
 import numpy as np
@@ -17,10 +19,11 @@ from mgclust.base.errors import (
     DataWarning,
     InputError,
     InsufficientMemoryError,
+    ParameterWarning,
     WeakStructureWarning,
 )
 from mgclust.cli import run_command
-from mgclust.data.neighbors import checked_neighbors, neighbors_of, volume_neighbors
+from mgclust.data.neighbors import checked_neighbors, coordinates_of, neighbors_of, volume_neighbors
 from mgclust.datasets import make_bold
 from oracles import parcels as oracle
 from support.surfaces import models_of, save_series, save_surface, sphere
@@ -43,6 +46,10 @@ def opened(bold):
 
 def noisy(n=120, t=40, seed=0):
     return np.random.default_rng(seed).normal(size=(n, t))
+
+
+def in_a_line(n):
+    return np.arange(n)[:, None] * [1.0, 0, 0]
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -110,8 +117,11 @@ def test_parcels_of_grayordinates_lie_in_one_structure(tmp_path):
         save_surface(tmp_path / f"{side}.surf.gii", coordinates + shift, triangles, f"Cortex{side}")
         for side, shift in (("Left", [-70, 0, 0]), ("Right", [70, 0, 0]))
     ]
-    dataset = open_dataset(runs, surfaces=surfaces)
+    dataset = open_dataset(runs, surfaces=surfaces[::-1])
     model = Parcellation([20, 30], client=None).fit(dataset)
+    source = model.result_.source
+    assert source["surfaces"] == list(map(str, surfaces))  # in the order of the structures
+    assert source["surfaces_sha256"] == [hashlib.sha256(Path(each).read_bytes()).hexdigest() for each in surfaces]
     for k in (20, 30):
         labels = model.labels_for(k)
         assert len(np.unique(labels)) == k
@@ -140,7 +150,7 @@ def test_the_same_bits_on_any_number_of_ranks(algorithm, bold, ranks, monkeypatc
 def test_series_without_parcels_are_doubted():
     rows, line = noisy(200, 60), np.arange(1, 200)[:, None] - [1, 0]
     with pytest.warns(WeakStructureWarning, match="is not above parcels that ignore the series"):
-        Parcellation([5, 10], client=None).fit(rows, neighbors=line)
+        Parcellation([5, 10], client=None).fit(rows, neighbors=line, coordinates=in_a_line(200))
 
 
 @pytest.mark.parametrize("smooth", [False, True])
@@ -195,10 +205,20 @@ def test_the_largest_number_is_doubted(bold):
         ({"n_parcels": 121}, noisy(), [(0, 1)], "n_parcels=121 should be <= 120, the number of rows"),
         ({"n_parcels": 2}, noisy(), [(0, 1)], r"n_parcels=2 should be >= 119: the rows are 119 pieces .* of 1 row"),
         ({"n_parcels": 0}, noisy(), [(0, 1)], "n_parcels=0 should be an integer >= 1, or several different ones"),
-        ({"n_parcels": [3, 3]}, noisy(), [(0, 1)], r"n_parcels=\[3, 3\] should be an integer >= 1"),
+        (
+            {"n_parcels": [3, 3]},
+            noisy(),
+            [(0, 1)],
+            r"n_parcels=\[3, 3\] should be different numbers, but 3 is repeated; give each",
+        ),
         ({"n_parcels": []}, noisy(), [(0, 1)], r"n_parcels=\[\] should be"),
         ({"connectivity": 8}, noisy(), None, "connectivity=8 should be 6, 18 or 26"),
-        ({"n_parcels": 119, "evaluate": True}, noisy(t=19), [(0, 1)], "19 points in time should be >= 20"),
+        (
+            {"n_parcels": 119, "evaluate": True},
+            noisy(t=19),
+            [(0, 1)],
+            "half of the series should have >= 10 points in time .*, not 9",
+        ),
         ({"compactness": -1.0}, noisy(), [(0, 1)], "compactness=-1.0 should be a finite number >= 0"),
         (
             {"algorithm": "kmeans"},
@@ -250,6 +270,118 @@ def test_a_picture_needs_an_evaluation(bold):
 
 
 def test_the_memory_of_many_numbers_counts():
-    shape, given = (50_000, 100), {"entries": 26 * 50_000, "algorithm": "ward", "evaluated": True}
+    shape, given = (50_000, 100), {"entries": 26 * 50_000, "algorithm": "ward", "evaluated": True, "n_subjects": 0}
     few, many = (estimate(shape, 4, 1, 0, count=count, **given).needed for count in (2, 102))
     assert many - few == 100 * 50_000 * 250
+
+
+def test_a_given_graph_and_its_coordinates_are_recorded():
+    rows, line = noisy(), np.arange(1, 120)[:, None] - [1, 0]
+
+    def recorded(graph, coordinates=None):
+        model = Parcellation(9, client=None).fit(rows, neighbors=graph, coordinates=coordinates)
+        return model.result_.diagnostics.get("neighbors"), model.result_.diagnostics.get("coordinates")
+
+    graph = checked_neighbors(line, 120)
+    digest = hashlib.sha256(graph.starts.astype("<i8").tobytes() + graph.columns.astype("<i4").tobytes()).hexdigest()
+    assert recorded(line) == recorded(line[::-1, ::-1]) == ({"pairs": 119, "sha256": digest}, None)
+    assert recorded(line[1:])[0]["pairs"] == 118 and recorded(line[1:])[0]["sha256"] != digest
+    places = in_a_line(120)
+    assert recorded(line, places)[1] == {"sha256": hashlib.sha256(places.tobytes()).hexdigest()}
+
+
+def test_coordinates_of_rows_are_those_of_the_same_voxels(bold):
+    dataset = opened(bold)
+    rows, graph, places = dataset.read(0, dataset.shape[0]), neighbors_of(dataset), coordinates_of(dataset)
+    expected = Parcellation([3, 6], client=None).fit(dataset)
+    model = Parcellation([3, 6], client=None).fit(rows, neighbors=graph, coordinates=places)
+    for name, column in expected.evaluation_.items():
+        np.testing.assert_array_equal(model.evaluation_[name], column, err_msg=name)
+    farther = Parcellation([3, 6], client=None).fit(rows, neighbors=graph, coordinates=2 * places)
+    assert (farther.evaluation_["dcbc"] != expected.evaluation_["dcbc"]).all()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "coordinates", "message"),
+    [
+        (
+            {"n_parcels": [3, 5]},
+            None,
+            r"array holds rows without coordinates, .* or one number of parcels without eval",
+        ),
+        (
+            {"evaluate": True},
+            None,
+            r"rows without coordinates, .* give fit\(\.\.\., coordinates=\.\.\.\) of shape \(120, 3\)",
+        ),
+        ({}, np.zeros((119, 3)), r"coordinates has shape \(119, 3\) and dtype float64; give an array .* \(120, 3\)"),
+        ({}, np.zeros((120, 2)), r"coordinates has shape \(120, 2\)"),
+        ({}, np.zeros((120, 3), complex), "coordinates has .* dtype complex128"),
+        ({}, [[0, 0, 0], [1]], r"coordinates has shape \(0,\) and dtype object"),
+        (
+            {},
+            np.r_[np.zeros((119, 3)), [[0, np.nan, 0]]],
+            "NaN or infinite values in 1 of 120 rows, the first is row 119",
+        ),
+    ],
+)
+def test_coordinates_that_do_not_fit(parameters, coordinates, message):
+    line = np.arange(1, 120)[:, None] - [1, 0]
+    model = Parcellation(**{"n_parcels": 3, **parameters}, client=None)
+    with pytest.raises(InputError, match=message):
+        model.fit(noisy(), neighbors=line, coordinates=coordinates)
+
+
+def test_a_comparison_that_cannot_be_left_out_is_reported():
+    given = {"neighbors": np.arange(1, 60)[:, None] - [1, 0], "coordinates": in_a_line(60)}
+    with pytest.warns(
+        ParameterWarning, match=r"evaluate=False has no effect with n_parcels=\(3, 5\): leave one of them"
+    ):
+        model = Parcellation([3, 5], evaluate=False, client=None).fit(noisy(60), **given)
+    assert model.evaluation_["n_clusters"].tolist() == [3, 5]
+    model = Parcellation(3, evaluate=False, client=None).fit(noisy(60), **given)
+    assert model.evaluation_ is None and not [text for text in model.result_.warnings if "no effect" in text]
+
+
+def test_numbers_too_large_for_float32_name_a_remedy_that_exists():
+    with pytest.raises(InputError, match=r"values reach [\d.]+e\+39: drop such rows, or rescale the data\.$"):
+        Parcellation(3, client=None).fit(1e38 * (9 + noisy()), neighbors=[(i, i + 1) for i in range(119)])
+
+
+def test_the_order_of_runs_changes_no_score(tmp_path):
+    rng = np.random.default_rng(0)
+    mask, truth, lengths = np.ones((6, 6, 5), bool), np.arange(180) // 45, (31, 24, 40)
+    rows = [rng.normal(size=(4, t))[truth] + 0.7 * rng.normal(size=(180, t)) for t in lengths]
+    paths = [str(tmp_path / f"run-{run}_bold.nii") for run in range(3)]
+    for path, values in zip(paths, rows, strict=True):
+        nibabel.save(nibabel.Nifti1Image(values.reshape(*mask.shape, -1), np.diag([3.0, 3, 3, 1])), path)
+
+    def fitted(order):
+        dataset = open_dataset([paths[at] for at in order], mask=mask, standardize="zscore")
+        return Parcellation([2, 4, 9], client=None).fit(dataset)
+
+    expected = fitted((0, 1, 2))
+    for order in ((2, 0, 1), (1, 2, 0), (2, 1, 0)):
+        model = fitted(order)
+        np.testing.assert_array_equal(model.labels_, expected.labels_)
+        for name, column in expected.evaluation_.items():
+            np.testing.assert_allclose(model.evaluation_[name], column, atol=1e-5, err_msg=f"{name}, runs {order}")
+    scaled = [(each - each.mean(axis=1, keepdims=True)) / each.std(axis=1, keepdims=True) for each in rows]
+    halves = [
+        np.hstack([each[:, : each.shape[1] // 2] for each in scaled]),
+        np.hstack([each[:, each.shape[1] // 2 :] for each in scaled]),
+    ]
+    graph = volume_neighbors(mask, mask.shape)
+    labels = [
+        Parcellation([2, 4, 9], client=None).fit(half, neighbors=graph, coordinates=np.argwhere(mask))
+        for half in halves
+    ]
+    for at, k in enumerate((2, 4, 9)):
+        agreed = adjusted_rand_score(labels[0].labels_for(k), labels[1].labels_for(k))
+        assert expected.evaluation_["split_half_ari"][at] == pytest.approx(agreed, abs=1e-9)
+
+
+def test_one_parcel_is_singular(bold):
+    model = Parcellation(1, client=None).fit(opened(bold))
+    sentence = model.presentation.method_sentences(model.result_)[0]
+    assert sentence.startswith("1 connected parcel was found by")
