@@ -353,10 +353,17 @@ def _evidence_doubts(value: ParcellationOutput, table: dict[str, np.ndarray], nu
         return [Doubt(text, AmbiguousCountWarning)]
     drawn = null[np.isfinite(null)]
     mean, deviation = (float(drawn.mean()), float(drawn.std(ddof=1))) if len(drawn) > 1 else (0.0, 0.0)
-    if not (kept(table)[at] and found > mean + DEVIATIONS * deviation):
+    if not found > mean + DEVIATIONS * deviation:
         text = (
-            f"the DCBC of {k} parcels on the other half, {found:.4f}, is not above parcels that ignore the series "
-            f"({mean:.4f} +- {deviation:.4f}); use longer or smoothed series."
+            f"the DCBC of {k} parcel{'s' * (k != 1)} is {found:.4f}, that of random ones {mean:.4f} +- {deviation:.4f}: "
+            "chance may explain the parcels; use longer or smoothed series, or other numbers."
+        )
+        return [Doubt(text, WeakStructureWarning)]
+    if not kept(table)[at]:
+        null = max(0.0, float(table["scan_random_dcbc"][at]), float(table["scan_coordinates_dcbc"][at]))
+        text = (
+            f"the DCBC of {k} parcel{'s' * (k != 1)}, {found:.4f}, does not exceed {null:.4f}, that of parcels that "
+            "ignore the series; use longer or smoothed series, or other numbers."
         )
         return [Doubt(text, WeakStructureWarning)]
     doubts = []
