@@ -215,8 +215,8 @@ def of_communities(rng):
 def parcels(rng):
     numbers = tuple(sorted(number(rng, 5) for _ in range(2)))
     names = [f"sub-{number(rng)}" for _ in range(int(rng.integers(1, 30)))]
-    for found, agreed in ((np.nan, 0), (abs(rng.normal()), 0), (100, 0.1), (100, 0.9)):
-        table = {f"scan_{name}dcbc": np.full(2, found if not name else 0.5) for name in ("", "random_", "coordinates_")}
+    for found, null, agreed in ((np.nan, 0, 0), (abs(rng.normal()), 0, 0), (50, 99, 0), (50, 0, 0.1), (50, 0, 0.9)):
+        table = {f"scan_{name}dcbc": np.full(2, null if name else found) for name in ("", "random_", "coordinates_")}
         table |= {"scan_split_half_ari": np.full(2, agreed), "scan_coordinates_split_half_ari": np.full(2, 0.5)}
         value = SimpleNamespace(
             numbers=numbers, passes=[PASSES] * 2, n_constant=number(rng, 5), chosen=1, evaluation=table,

@@ -149,7 +149,7 @@ def test_the_same_bits_on_any_number_of_ranks(algorithm, bold, ranks, monkeypatc
 
 def test_series_without_parcels_are_doubted():
     rows, line = noisy(200, 60), np.arange(1, 200)[:, None] - [1, 0]
-    with pytest.warns(WeakStructureWarning, match="is not above parcels that ignore the series"):
+    with pytest.warns(WeakStructureWarning, match="chance may explain the parcels"):
         Parcellation([5, 10], client=None).fit(rows, neighbors=line, coordinates=in_a_line(200))
 
 
@@ -163,7 +163,7 @@ def test_noise_is_doubted_in_each_draw(smooth):
             noise = gaussian_filter(noise, (1, 1, 1, 0))
         noise = noise[4:10, 4:11, 4:10]  # at the border of the filtered volume, near voxels correlate more
         dataset = open_dataset(nibabel.Nifti1Image(noise.astype(np.float32), np.diag([3.0, 3, 3, 1])), mask=mask)
-        with pytest.warns(WeakStructureWarning, match="is not above parcels that ignore the series"):
+        with pytest.warns(WeakStructureWarning, match="chance may explain the parcels"):
             Parcellation([4, 8, 16, 32], client=None).fit(dataset)
 
 
