@@ -355,8 +355,8 @@ def _evidence_doubts(value: ParcellationOutput, table: dict[str, np.ndarray], nu
     mean, deviation = (float(drawn.mean()), float(drawn.std(ddof=1))) if len(drawn) > 1 else (0.0, 0.0)
     if not found > mean + DEVIATIONS * deviation:
         text = (
-            f"the DCBC of {k} parcel{'s' * (k != 1)} is {found:.4f}, that of random ones {mean:.4f} +- {deviation:.4f}: "
-            "chance may explain the parcels; use longer or smoothed series, or other numbers."
+            f"the DCBC of {k} parcel{'s' * (k != 1)} is {found:.4f}, that of random ones {mean:.4f} +- "
+            f"{deviation:.4f}: chance may explain the parcels; use longer or smoothed series, or other numbers."
         )
         return [Doubt(text, WeakStructureWarning)]
     if not kept(table)[at]:
