@@ -406,13 +406,16 @@ class Presentation:
         rows = list(zip(*columns.values(), strict=True))
         return [Table(f"{len(sizes):,} clusters", list(columns), rows, plots.cluster_colors(len(sizes)))]
 
-    def all_tables(self, result: Result) -> list[Table]:
+    def all_tables(self, result: Result, colors: np.ndarray | None = None) -> list[Table]:
         """Make the tables of the report: the tables of the method, and the comparison with an atlas.
 
         Parameters
         ----------
         result : Result
             Result of the method.
+        colors : ndarray of shape (n_clusters, 3), float, optional
+            Red, green and blue from 0 to 1 of each cluster in the comparison with an atlas. By default,
+            `mgclust.plots.cluster_colors`.
 
         Returns
         -------
@@ -435,7 +438,9 @@ class Presentation:
             del columns["name in the atlas"]
         rows = list(zip(*columns.values(), strict=True))
         heading = "Label of the atlas with the largest overlap"
-        return [*self.tables(result), Table(heading, list(columns), rows, plots.cluster_colors(len(dice)))]
+        if colors is None or len(colors) < len(dice):
+            colors = plots.cluster_colors(len(dice))
+        return [*self.tables(result), Table(heading, list(columns), rows, colors)]
 
     def columns(self, result: Result, sizes: np.ndarray) -> dict[str, Iterable[Any]]:
         """Return additional columns of the table of clusters, with one value per cluster.

@@ -58,7 +58,7 @@ def _watching(id_: str) -> Iterator[None]:
 def _tables(confounds: str, sources: Any, remote: bool) -> list[str]:
     """Return the paths of the tables of confounds, one per source."""
     if remote and confounds.strip().lower() != "auto":
-        return _paths(confounds)
+        return _paths("confounds", confounds)
     if remote:
         raise InputError("confounds='auto' does not work with --remote; give the paths of the tables.")
     from mgclust.data.location import Location
@@ -70,13 +70,16 @@ def _tables(confounds: str, sources: Any, remote: bool) -> list[str]:
 def _atlas_files(atlas: str, remote: bool) -> list[str]:
     """Return the paths of the files of an atlas, with the table of names next to a local volume."""
     if remote:
-        return _paths(atlas)
+        return _paths("atlas", atlas)
     from mgclust.data.readers.atlas import with_table
 
-    return [each.path for each in with_table(_paths(atlas))]
+    return [each.path for each in with_table(_paths("atlas", atlas))]
 
 
-def _paths(given: str) -> list[str]:
+def _paths(option: str, given: str) -> list[str]:
+    from mgclust.data.location import check_not_empty
+
+    check_not_empty(option, given, "give the paths of files, separated by commas")
     return [part.strip() for part in given.split(",")]
 
 
@@ -88,7 +91,7 @@ def _submit(method: Any, parameters: dict[str, Any], command: list[str], **given
     if confounds is not None:
         confounds = _tables(confounds, sources, remote)
     if surfaces is not None:
-        surfaces = _paths(surfaces)
+        surfaces = _paths("surfaces", surfaces)
     if atlas is not None:
         atlas = _atlas_files(atlas, remote)
     # A flag that is not set is None or, if it has no opposite, False. So False is a choice of the user only for the

@@ -114,7 +114,8 @@ def open_dataset(
         Surfaces of a CIFTI file, for `Parcellation`: a .surf.gii file for each structure that has vertices. A surface
         belongs to the structure that its metadata name (``AnatomicalStructurePrimary``). If the metadata
         name none, the hemisphere is taken from the name of the file (``hemi-L``, ``.L.``, ``lh`` or ``left``). Other
-        surfaces belong to the remaining structures, in the order of the CIFTI file.
+        surfaces belong to the remaining structures, in the order of the CIFTI file. Several of them are rejected if two
+        of the remaining structures have equally many vertices.
     atlas : path, nibabel image, array or sequence of paths, optional
         Labels of regions, with which the clusters are compared. For a volume: a volume of labels on the same grid, as a
         path, image or array. For a CIFTI file: a .dlabel.nii file, or a .label.gii file for each hemisphere. 0 and

@@ -107,7 +107,7 @@ def _read_volume_pair(given: list[Location]) -> tuple[np.ndarray, np.ndarray]:
 def _read_vertex_pair(given: list[Location]) -> tuple[np.ndarray, np.ndarray]:
     files = [each for each in given if is_gifti(each)]
     structure = read_vertex_labels(files[0]).structure
-    one, other = (_vertex_labels_of(each, structure) for each in given)
+    one, other = (_vertex_labels_of(each, structure, files[0].name) for each in given)
     if one.structure and other.structure and one.structure != other.structure:
         raise InputError(
             f"labels={given[0].name!r} is of {shortened(one.structure, 40)}, and {given[1].name!r} of "
@@ -122,8 +122,8 @@ def _read_vertex_pair(given: list[Location]) -> tuple[np.ndarray, np.ndarray]:
     return one.labels[kept], other.labels[kept]
 
 
-def _vertex_labels_of(location: Location, structure: str) -> VertexLabels:
-    """Read a GIFTI file, or the GIFTI file of a structure in a result directory."""
+def _vertex_labels_of(location: Location, structure: str, other: str) -> VertexLabels:
+    """Read a GIFTI file, or the GIFTI file of the structure of another file in a result directory."""
     if is_gifti(location):
         return read_vertex_labels(location)
     found = []
@@ -131,6 +131,11 @@ def _vertex_labels_of(location: Location, structure: str) -> VertexLabels:
         names = [name for name in location.listed() if name.endswith("_dseg.label.gii") and "/" not in name]
         found = [each for each in (read_vertex_labels(location.inside(name)) for name in names)
                  if each.structure == structure or not structure]  # fmt: skip
+    if len(found) > 1 and not structure:
+        raise InputError(
+            f"labels={other!r}: neither its metadata nor its name state its structure, but {location.name!r} holds "
+            f"labels of {' and '.join(sorted(each.structure for each in found))}; put hemi-L or hemi-R into its name."
+        )
     if len(found) != 1:
         of = f" of {shortened(structure, 40)}" if structure else ""
         raise InputError(

@@ -28,7 +28,7 @@ from mgclust.outside.quoting import reason, without_quotes
 from mgclust.outside.rooted_files import RootedFile
 from mgclust.outside.streams import COMPRESSIONS, inflated, with_line_ends
 
-__all__ = ["Location", "Stamp", "is_path", "listed_paths"]
+__all__ = ["Location", "Stamp", "check_not_empty", "is_path", "listed_paths"]
 
 _CHUNK = 2**22
 _STANDARD_INPUT = ("-", "/dev/stdin")
@@ -338,6 +338,33 @@ def listed_paths(given: Any) -> list[Any] | None:
     if not isinstance(paths, (list, tuple)) or not all(map(is_path, paths)) or not all(map(str, paths)):
         return None
     return list(paths)
+
+
+def check_not_empty(option: str, given: Any, remedy: str) -> None:
+    """Reject a value of an option that names no path, or that has an empty path.
+
+    Parameters
+    ----------
+    option : str
+        Name of the option.
+    given : object
+        Value of the option.
+    remedy : str
+        What to give instead, for the message.
+
+    Raises
+    ------
+    InputError
+        The value is an empty str or sequence, or one of its paths is an empty str.
+    """
+    if not isinstance(given, (str, list, tuple)):
+        return
+    parts = given.split(",") if isinstance(given, str) else list(given)
+    empty = [isinstance(part, str) and not part.strip() for part in parts]
+    if all(empty):
+        raise InputError(f"{option} is empty; {remedy}.")
+    if any(empty) and not (isinstance(given, str) and ("://" in given or os.path.exists(given))):
+        raise InputError(f"{option} has {len(parts)} paths, but path {empty.index(True) + 1} is empty; leave it out.")
 
 
 def _is_pipe(path: str) -> bool:

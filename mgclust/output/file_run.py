@@ -133,7 +133,7 @@ def save(
             candidate = with_atlas(found, dataset)
             candidate.save(directory / CANDIDATES / str(k), add=partial(add_labels, found=candidate))
         subjects = result.diagnostics["subjects"] if "individual_labels" in result.arrays else ()
-        colors = _colors_in_volume(result, dataset) if subjects else None
+        colors = None if result.labels is None else _colors_in_volume(result, dataset)
         for at, subject in enumerate(subjects):
             folder = directory / INDIVIDUAL / subject
             folder.mkdir(parents=True)
@@ -159,7 +159,7 @@ def save(
         pictures = draw_volume(result, dataset) | draw_pictures(result, sample_rows(dataset, result))
         for name, data in pictures.items():
             (directory / f"{name}.png").write_bytes(data)
-        write_report(result, directory / "report.html", pictures, command, draw_views(result, dataset))
+        write_report(result, directory / "report.html", pictures, command, draw_views(result, dataset), colors)
 
     result.save(path, overwrite, add=add)
 

@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import random
+import re
 from pathlib import Path
 
 import numpy as np
@@ -171,6 +172,14 @@ def test_wrong_atlases(bold, values, mask, tmp_path):
     assert message.endswith("with nearest neighbour.")
     assert "5 x 5 x 4 voxels" in refusal(**bold, atlas=save(tmp_path / "size.nii", values[1:]))
     says("are not whole numbers, such as", save(tmp_path / "half.nii", values + 0.5))
+    says("are not whole numbers, such as 3.0001", save(tmp_path / "near.nii", np.where(values == 3, 3.0001, values)))
+    says("such as 2.0000000001;", save(tmp_path / "nearer.nii", np.where(values == 2, 2 + 1e-10, values)))
+    for huge in (values * 2.0**60, values.astype(np.int64) * 2**29):
+        says("which are too large for labels; give labels below 2**53", save(tmp_path / "huge.nii", huge))
+    for empty in ("", [], ",", [""], "  "):
+        assert refusal(**bold, atlas=empty) == "atlas is empty; give the path of a file of labels."
+    for part in ("x.nii.gz,", ["x.nii.gz", " "]):
+        assert refusal(**bold, atlas=part) == "atlas has 2 paths, but path 2 is empty; leave it out."
     says("are not whole numbers, such as nan", save(tmp_path / "nan.nii", np.where(values == 2, np.nan, values)))
     for few in (np.zeros(SHAPE, np.int16), np.full(SHAPE, -3, np.int16)):
         says("holds no label: all its values are 0 or negative", save(tmp_path / "zero.nii", few))
@@ -193,6 +202,27 @@ def test_wrong_atlases(bold, values, mask, tmp_path):
     says("truncated", tmp_path / "cut.nii")
 
 
+@pytest.mark.parametrize("slope", [0.1, 1 / 3, 7e-5])
+@pytest.mark.parametrize("inter", [0.0, 100.1])
+def test_labels_with_a_scale_factor(bold, tmp_path, rng, slope, inter):
+    keys = rng.integers(0, 400, SHAPE)
+    image = nibabel.Nifti1Image(np.zeros(SHAPE, np.float64), AFFINE, dtype=np.float64)
+    image.header.set_slope_inter(slope, inter)
+    path = tmp_path / "scaled.nii"
+    stored = (keys - np.float64(np.float32(inter) if inter else 0)) / slope
+    head = image.header.copy()
+    head["magic"], head["vox_offset"] = b"n+1", 352
+    path.write_bytes(head.binaryblock + bytes(4) + stored.astype("<f8").tobytes("F"))
+    dataset = open_dataset(**bold, atlas=path)
+    check(dataset, rng.integers(0, 5, dataset.shape[0]), keys.reshape(-1)[dataset.chosen])
+
+
+def test_quotation_marks_in_a_table_of_names(bold, tmp_path):
+    path = save(tmp_path / "a.nii.gz", np.resize([2, 3, 70], SHAPE).astype(np.int16))
+    (tmp_path / "a.tsv").write_text('index\tname\n2\t"area\n3\tthe "other"\n70\t5" wide\n')
+    assert open_dataset(**bold, atlas=path).atlas.names == ('"area', 'the "other"', '5" wide')
+
+
 def save_dlabel(path, keys, models, names):
     table = {key: (name, (1, 0, 0, 1)) for key, name in names.items()}
     axes = (nibabel.cifti2.LabelAxis(["x"], [table]), models)
@@ -208,7 +238,7 @@ def save_vertices(path, keys, structure, names):
         label.label = name
         table.labels.append(label)
     array = gifti.GiftiDataArray(np.asarray(keys, np.int32), intent="NIFTI_INTENT_LABEL", datatype="NIFTI_TYPE_INT32")
-    meta = gifti.GiftiMetaData({"AnatomicalStructurePrimary": structure})
+    meta = gifti.GiftiMetaData({"AnatomicalStructurePrimary": structure} if structure else {})
     path.write_bytes(gifti.GiftiImage(meta=meta, labeltable=table, darrays=[array]).to_bytes())
     return path
 
@@ -242,6 +272,12 @@ def test_an_atlas_of_grayordinates(grayordinates, tmp_path, rng):
     moved = type(deep)(deep.name, deep.voxel, None, deep.affine + 1, deep.volume_shape)
     save_dlabel(tmp_path / "d.dlabel.nii", np.ones(len(moved)), moved, names)
     assert "are on another grid than the voxels of" in refusal(path, atlas=tmp_path / "d.dlabel.nii")
+    axis = nibabel.cifti2.BrainModelAxis
+    apart = axis.from_surface(np.arange(9), 9, name="Cerebellum")
+    save_dlabel(tmp_path / "e.dlabel.nii", np.ones(9), apart, names)
+    assert "has no grayordinate in common with" in refusal(path, atlas=tmp_path / "e.dlabel.nii")
+    save_dlabel(tmp_path / "f.dlabel.nii", np.full(len(models), 2.0**60), models, names)
+    assert "labels hold values that are not below 2**53" in refusal(path, atlas=tmp_path / "f.dlabel.nii")
     nibabel.save(nibabel.Nifti1Image(np.ones(SHAPE, np.int16), AFFINE), tmp_path / "v.nii.gz")
     assert "give a .dlabel.nii file, or a .label.gii file" in refusal(path, atlas=tmp_path / "v.nii.gz")
     assert "atlas=" in (said := refusal(path, atlas=path)) and "does not suit" in said
@@ -249,7 +285,7 @@ def test_an_atlas_of_grayordinates(grayordinates, tmp_path, rng):
 
 
 def test_an_atlas_of_two_hemispheres(grayordinates, tmp_path, rng):
-    """The same key with the same name in both files is one label, with other names it is two labels."""
+    """Labels of two files are two labels; names that both files have get the hemisphere."""
     path, models = grayordinates
     sides = [rng.integers(0, 4, 42), rng.integers(0, 4, 42)]
     names = [{0: "???", 1: "network", 2: "L_V1", 3: "x"}, {0: "???", 1: "network", 2: "R_V1", 3: "???"}]
@@ -263,18 +299,30 @@ def test_an_atlas_of_two_hemispheres(grayordinates, tmp_path, rng):
         _, place, structure = models[int(index)]
         side = {"CIFTI_STRUCTURE_CORTEX_LEFT": 0, "CIFTI_STRUCTURE_CORTEX_RIGHT": 1}.get(structure)
         key = 0 if side is None else int(sides[side][int(place)])
-        expected.append(None if names[side or 0][key] == "???" or side is None else (key, names[side][key]))
+        name = names[side or 0][key].replace("network", f"network ({'right' if side else 'left'})")
+        expected.append(None if name == "???" or side is None else (key, name))
     atlas = dataset.atlas
     found = [None if code < 0 else (int(atlas.keys[code]), atlas.names[code]) for code in atlas.codes]
     assert found == expected
     assert list(zip(atlas.keys.tolist(), atlas.names, strict=True)) == [
-        (1, "network"), (2, "L_V1"), (2, "R_V1"), (3, "x"),
+        (1, "network (left)"), (1, "network (right)"), (2, "L_V1"), (2, "R_V1"), (3, "x"),
     ]  # fmt: skip
     right = np.array([models[int(index)][2].endswith("RIGHT") for index in dataset.voxels[:, 0]])
     one = open_dataset(path, atlas=files[1]).atlas
     assert [one.names[code] if code >= 0 else None for code in one.codes] == [
-        each[1] if each is not None and own else None for each, own in zip(expected, right, strict=True)
+        each[1].removesuffix(" (right)") if each is not None and own else None
+        for each, own in zip(expected, right, strict=True)
     ]
+    (tmp_path / "n.tsv").write_text("index\tname\n1\tinsula\n")
+    assert set(open_dataset(path, atlas=[*files, tmp_path / "n.tsv"]).atlas.names) == {
+        "insula (left)", "insula (right)", "",
+    }  # fmt: skip
+    plain = [
+        save_vertices(tmp_path / f"hemi-{side}_atlas.label.gii", keys, None, own)
+        for side, keys, own in zip("LR", sides, names, strict=True)
+    ]
+    by_name = open_dataset(path, atlas=plain[::-1]).atlas
+    assert by_name.names == atlas.names and np.array_equal(by_name.codes, atlas.codes)
     assert "are both of cortex_left" in refusal(path, atlas=[files[0], files[0]])
     wrong = save_vertices(tmp_path / "w.label.gii", np.ones(41), "CortexLeft", {})
     assert "has 41 vertices of cortex_left, but" in refusal(path, atlas=[wrong, files[1]])
@@ -340,6 +388,11 @@ def test_parcellate_with_an_atlas(mgclust_, made):
         sidecar = json.loads(Path(f"{folder}/bold_desc-parcellation_dseg.json").read_text())
         assert sidecar["Atlas"] == ["truth.nii.gz", "truth.tsv"]
     page = Path("out/report.html").read_text()
+    with open("out/bold_desc-parcellation_dseg.tsv", newline="") as file:
+        written = [row["color"] for row in csv.DictReader(file, delimiter="\t")]
+    swatches = re.findall(r'swatch" style="background:rgb\((\d+),(\d+),(\d+)\)"></span>\d+<', page)
+    assert ["#{:02x}{:02x}{:02x}".format(*map(int, each)) for each in swatches] == written
+    assert "DCBC, held out: parcels of the coordinates" in page and "DCBC, held out: random parcels" in page
     assert "region 4" in page and "Label of the atlas with the largest overlap" in page
     nibabel.save(nibabel.Nifti1Image(made.truth, np.eye(4)), "other.nii.gz")
     code, out, err = mgclust_(*call, "--overwrite", "--atlas", "other.nii.gz")
@@ -357,6 +410,12 @@ def test_parcellate_grayordinates(mgclust_, rng):
     call = ("parcellate", "sub-01_bold.dtseries.nii", "--n-parcels", "12", "--cpu", "-o", "out", "--no-report")
     code, _, err = mgclust_(*call)
     assert code == 2 and "surfaces=None, but" in err and not os.path.exists("out")
+    few = [*call, "--surfaces", "L.surf.gii,R.surf.gii"]
+    few[few.index("12")] = "1"
+    code, _, err = mgclust_(*few)
+    assert code == 2 and "request more parcels." in err and "mask" not in err
+    code, _, err = mgclust_(*call, "--surfaces", "")
+    assert code == 2 and "surfaces is empty; give the paths" in err
     code, _, err = mgclust_(*call, "--surfaces", "L.surf.gii,R.surf.gii", "--atlas", "a.dlabel.nii")
     assert code == 0, err
     result = load_result("out")

@@ -240,7 +240,7 @@ def with_surfaces(dataset, surfaces):
     return open_dataset(dataset.runs[0].location.path, surfaces=surfaces)
 
 
-def test_surfaces_belong_to_structures_by_metadata_or_name_or_in_order(cortex, tmp_path):
+def test_surfaces_belong_to_structures_by_metadata_or_name(cortex, tmp_path):
     dataset, _, surfaces = cortex
     coordinates, triangles = sphere(1)
     where, graph = coordinates_of(dataset), neighbors_of(dataset)
@@ -263,7 +263,6 @@ def test_surfaces_belong_to_structures_by_metadata_or_name_or_in_order(cortex, t
     ]
     for given in (
         surfaces[::-1],
-        plain,
         [plain[1], surfaces[0]],
         (*surfaces, extra),
         ",".join(map(str, surfaces)),
@@ -272,7 +271,9 @@ def test_surfaces_belong_to_structures_by_metadata_or_name_or_in_order(cortex, t
         opened = with_surfaces(dataset, given)
         np.testing.assert_array_equal(coordinates_of(opened), where)
         assert np.array_equal(neighbors_of(opened).columns, graph.columns)
-    assert not np.array_equal(coordinates_of(with_surfaces(dataset, plain[::-1])), where)
+    message = refusal(with_surfaces, dataset, plain)  # both hemispheres have 42 vertices
+    assert "a.gii and" in message and "could each be of cortex_left or cortex_right" in message
+    assert "put hemi-L and hemi-R into their names" in message
 
 
 def test_surfaces_are_recorded_and_read_again_in_another_process(cortex, tmp_path):
@@ -317,7 +318,9 @@ def test_wrong_surfaces(cortex, tmp_path):
         ([left, path], "is not a whole GIFTI file"),
         (f"{left}, {tmp_path / 'none.surf.gii'}", "none.surf.gii does not exist"),
         ([left, tmp_path], "is a directory"),
-        ("", "give the paths of .surf.gii files"),
+        ("", "surfaces is empty; give the paths of .surf.gii files"),
+        (",", "surfaces is empty"),
+        (f"{left},", "surfaces has 2 paths, but path 2 is empty"),
     ):
         assert says in refusal(open_dataset, path, surfaces=given)
     assert "surfaces applies to CIFTI files" in refusal(open_dataset, volume, surfaces=[left, right])
@@ -577,4 +580,10 @@ def test_comparison_of_labels_of_vertices(parcels, tmp_path):
     (tmp_path / "rows.txt").write_text("1\n2\n")
     for wrong in (tmp_path / "rows.txt", tmp_path):
         assert "holds no labels of vertices of cortex_left" in refusal(read_label_pair, path, str(wrong))
-    assert "holds no labels of vertices, but" in refusal(read_label_pair, unnamed, str(tmp_path / "out"))
+    message = refusal(read_label_pair, unnamed, str(tmp_path / "out"))
+    assert message.startswith(f"labels={unnamed!r}: neither its metadata nor its name state its structure")
+    assert "holds labels of cortex_left and cortex_right; put hemi-L or hemi-R into its name" in message
+    by_name = str(save_labels(tmp_path / "hemi-L_atlas.label.gii", atlas))
+    np.testing.assert_array_equal(
+        read_label_pair(by_name, str(tmp_path / "out")).second, np.where(written > 0, written, -1)[either]
+    )

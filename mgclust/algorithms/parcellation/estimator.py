@@ -235,10 +235,11 @@ class Parcellation(ParcellationOptions, Clusterer):
         if numbers[-1] > n:
             raise InputError(f"n_parcels={numbers[-1]} should be <= {n}, the number of rows; request fewer parcels.")
         if numbers[0] < pieces:
+            masked = isinstance(dataset, VolumeDataset) and dataset.kind == "nifti"
             raise InputError(
                 f"n_parcels={numbers[0]} should be >= {pieces}: the rows are {pieces} pieces without a connection, the "
-                f"smallest of {int(np.bincount(piece).min())} row(s); request more parcels, or give a mask of fewer "
-                "pieces."
+                f"smallest of {int(np.bincount(piece).min())} row(s); request more parcels"
+                f"{', or give a mask of fewer pieces' if masked else ''}."
             )
         evaluated = parameters["evaluate"] or len(numbers) > 1
         runs = columns_of_runs(dataset)

@@ -21,6 +21,8 @@ COLUMNS = {
     "split_half_ari": "ARI of the halves",
     "silhouette": "silhouette",
     "coordinates_held_out": "homogeneity, held out: parcels of the coordinates",
+    "coordinates_dcbc": "DCBC, held out: parcels of the coordinates",
+    "random_dcbc": "DCBC, held out: random parcels",
     "coordinates_split_half_ari": "ARI of the halves: parcels of the coordinates",
     "coordinates_silhouette": "silhouette: parcels of the coordinates",
 }

@@ -6,7 +6,7 @@ import csv
 import io
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from mgclust.base.errors import InputError
 from mgclust.data.images import is_image, volume_location
-from mgclust.data.location import Location, listed_paths
+from mgclust.data.location import Location, check_not_empty, listed_paths
 from mgclust.data.readers.cifti import (
     brain_models,
     is_dlabel,
@@ -51,9 +51,10 @@ class Atlas:
     codes : ndarray of shape (n_samples,), int32
         Position in `keys` of the label of each row; -1 if the row has no label.
     keys : ndarray of shape (n_labels,), int64
-        Value of each label in the files, ascending.
+        Value of each label in the files, ascending. Labels of two files may have the same value.
     names : tuple of str
-        Name of each label; empty if the atlas does not name the label.
+        Name of each label; empty if the atlas does not name the label. The hemisphere is added in parentheses if labels
+        of both hemispheres have the same name.
     """
 
     files: tuple[str, ...]
@@ -103,6 +104,7 @@ def atlas_locations(atlas: Any, series: SeriesFile) -> list[Location]:
     InputError
         The option names no file of labels that suits the series, or it names several volumes.
     """
+    check_not_empty("atlas", atlas, "give the path of a file of labels")
     paths = listed_paths(atlas)
     if paths is not None:
         given = with_table(paths)
@@ -144,7 +146,7 @@ def with_table(paths: Sequence[Any]) -> list[Location]:
 def read_atlas(locations: Sequence[Location], series: SeriesFile) -> Atlas:
     """Read the labels of all voxels or grayordinates of a series.
 
-    Labels in two files count as one label if both their values and their names are equal.
+    Labels of two files are different labels, even if their values and names are equal.
 
     Parameters
     ----------
@@ -161,8 +163,8 @@ def read_atlas(locations: Sequence[Location], series: SeriesFile) -> Atlas:
     Raises
     ------
     InputError
-        A file is damaged, is on another grid or surface than the series, holds values that are not whole numbers, or
-        holds no labels.
+        A file is damaged, is on another grid or surface than the series, holds values that are not whole numbers,
+        holds no labels, or has no structure of the series.
     """
     labels = [each for each in locations if each.suffix != _TABLE]
     check_memory(f"atlas={labels[0].name!r}", _VOXEL_BYTES * series.grid.size, "give a series on a smaller grid")
@@ -174,27 +176,37 @@ def read_atlas(locations: Sequence[Location], series: SeriesFile) -> Atlas:
             f"atlas: {labels[0].name} and another file are both of {structures[0]}; give one file for each hemisphere."
         )
     everywhere = np.full(series.grid.size, -1, dtype=np.int64)
-    found: dict[tuple[int, str], int] = {}
-    for _, keys, own in parts:
+    found: list[tuple[int, str, str]] = []  # key, name and structure of each label
+    for structure, keys, own in parts:
         names = tables[0] if tables else own
         distinct, at = np.unique(keys[keys >= 0], return_inverse=True)
-        codes = [found.setdefault((key, names.get(key, "")), len(found)) for key in distinct.tolist()]
-        everywhere[keys >= 0] = np.array(codes, dtype=np.int64)[at]
+        everywhere[keys >= 0] = len(found) + at
+        found += [(key, names.get(key, ""), structure) for key in distinct.tolist()]
     if not found:
         raise InputError(
             f"atlas={labels[0].name!r} holds no label: all its values are 0 or negative; give a file with one positive "
             "number per region."
         )
-    ascending = sorted(found)
+    ascending = sorted(range(len(found)), key=found.__getitem__)
     rank = np.empty(len(found), dtype=np.int32)
-    rank[[found[label] for label in ascending]] = np.arange(len(found))
+    rank[ascending] = np.arange(len(found))
+    structures_of: dict[str, set[str]] = {}
+    for _, name, structure in found:
+        structures_of.setdefault(name, set()).add(structure)
+    shared = {name for name, those in structures_of.items() if name and len(those) > 1}
     return Atlas(
         files=tuple(each.name for each in locations),
         sha256=tuple(each.sha256() for each in locations),
         codes=np.where(everywhere >= 0, rank[everywhere], np.int32(-1)),
-        keys=np.array([key for key, _ in ascending], dtype=np.int64),
-        names=tuple(name for _, name in ascending),
+        keys=np.array([found[label][0] for label in ascending], dtype=np.int64),
+        names=tuple(_with_side(found[label], shared) for label in ascending),
     )
+
+
+def _with_side(label: tuple[int, str, str], shared: Collection[str]) -> str:
+    """Return the name of a label, with its hemisphere if the name is one of the shared names."""
+    _, name, structure = label
+    return f"{name} ({structure.removeprefix('cortex_').replace('_', ' ')})" if name in shared else name
 
 
 def _check_kind(location: Location, series: SeriesFile) -> None:
@@ -222,6 +234,11 @@ def _labels_of(location: Location, series: SeriesFile) -> tuple[str, np.ndarray,
     models, keys, names = read_grayordinate_labels(location, "atlas")
     with series.location.reading():
         at = matching_grayordinates(brain_models(series.location), series.location.name, models, location.name)
+    if (at < 0).all():
+        raise InputError(
+            f"atlas={location.name!r} has no grayordinate in common with {series.location.name}; give an atlas of the "
+            "same structures."
+        )
     return "", np.where(at >= 0, keys[at], -1), names
 
 
@@ -242,7 +259,13 @@ def _header(location: Location) -> list[str]:
     """Return the names of the columns of a table, in lower case."""
     with location.open_text() as stream:
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
-        return _columns(next(csv.reader(iter(lambda: text.readline(_LONGEST_LINE), ""), delimiter="\t"), []))
+        return _columns(next(_lines(text), []))
+
+
+def _lines(text: io.TextIOWrapper) -> Any:
+    """Return a reader of the lines of a BIDS table, in which quotation marks are ordinary characters."""
+    lines: Iterator[str] = iter(lambda: text.readline(_LONGEST_LINE), "")
+    return csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
 
 
 def _columns(fields: list[str]) -> list[str]:
@@ -254,7 +277,7 @@ def _read_names(location: Location) -> dict[int, str]:
     where = f"atlas={location.name!r}"
     with location.open_text() as stream:
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
-        lines = csv.reader(iter(lambda: text.readline(_LONGEST_LINE), ""), delimiter="\t")
+        lines = _lines(text)
         header = _columns(next(lines, []))
         if not set(_COLUMNS) <= set(header):
             there = shortened(", ".join(header)) or "none"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -10,18 +9,19 @@ import numpy as np
 
 from mgclust.base.errors import InputError
 from mgclust.data.base import float_dtype
-from mgclust.data.location import Location, listed_paths
+from mgclust.data.location import Location, check_not_empty, listed_paths
 from mgclust.data.readers.gifti import (
     NO_LABEL,
     Mesh,
     label_name,
     read_mesh,
     read_vertex_labels,
+    structure_in_name,
     structure_name,
     whole_numbers,
     without_unlabelled,
 )
-from mgclust.data.readers.nifti import CIFTI_EXTENSION, cifti_axes, read_header
+from mgclust.data.readers.nifti import CIFTI_EXTENSION, cifti_axes, read_header, scaled
 from mgclust.outside.inflation import check_holds
 from mgclust.outside.quoting import shortened
 
@@ -43,10 +43,6 @@ __all__ = [
 CORTICES = {"cortex_left": ("CortexLeft", "L"), "cortex_right": ("CortexRight", "R")}
 _DLABEL = ".dlabel.nii"
 _REMEDY = "give surfaces: the .surf.gii file of each, such as sub-01_hemi-L_midthickness.surf.gii"
-# Parts of file names that state the structure of a surface; used if the metadata of the surface name no structure.
-_SIDES = dict.fromkeys(("hemi-L", "L", "lh", "left"), "cortex_left") | dict.fromkeys(
-    ("hemi-R", "R", "rh", "right"), "cortex_right"
-)
 
 
 class BrainStructure(NamedTuple):
@@ -121,12 +117,11 @@ def brain_structures(models: Any, name: str) -> list[BrainStructure]:
 
 def surface_locations(surfaces: Any) -> tuple[Location, ...]:
     """Return the files of the option `surfaces`: a path, a sequence of paths, or a str of paths separated by commas."""
+    remedy = "give the paths of .surf.gii files, one for each hemisphere"
+    check_not_empty("surfaces", surfaces, remedy)
     paths = listed_paths(surfaces)
     if not paths:
-        raise InputError(
-            f"surfaces is {'empty' if paths == [] else f'a {type(surfaces).__name__}'}; give the paths of .surf.gii "
-            "files, one for each hemisphere."
-        )
+        raise InputError(f"surfaces is a {type(surfaces).__name__}; {remedy}.")
     return tuple(map(Location.of, paths))
 
 
@@ -135,8 +130,9 @@ def read_meshes(surfaces: Sequence[Location], series: Location) -> dict[str, Mes
 
     A surface belongs to the structure that its metadata name (``AnatomicalStructurePrimary``). If the metadata name
     none, the hemisphere is taken from the name of the file (``hemi-L``, ``.L.``, ``lh`` or ``left``). Other surfaces
-    belong to the remaining structures, in the order of the CIFTI file. A surface is ignored if it names a structure
-    that the CIFTI file does not have.
+    belong to the remaining structures, in the order of the CIFTI file. Several of them are rejected if two of the
+    remaining structures have equally many vertices. A surface is ignored if it names a structure that the CIFTI file
+    does not have.
 
     Parameters
     ----------
@@ -153,8 +149,8 @@ def read_meshes(surfaces: Sequence[Location], series: Location) -> dict[str, Mes
     Raises
     ------
     InputError
-        A structure has no surface or two surfaces, a surface is left over, or a surface and its structure differ in
-        their number of vertices.
+        A structure has no surface or two surfaces, a surface is left over or could belong to two structures, or a
+        surface and its structure differ in their number of vertices.
     """
     name = series.name
     with series.reading():
@@ -164,7 +160,7 @@ def read_meshes(surfaces: Sequence[Location], series: Location) -> dict[str, Mes
     found: dict[str, Mesh] = {}
     unnamed = []
     for mesh in map(read_mesh, surfaces):
-        structure = mesh.structure or _structure_in_name(mesh.name)
+        structure = mesh.structure or structure_in_name(mesh.name)
         if not structure:
             unnamed.append(mesh)
         elif structure in found:
@@ -179,6 +175,11 @@ def read_meshes(surfaces: Sequence[Location], series: Location) -> dict[str, Mes
         raise InputError(
             f"surfaces: there is no structure for {unnamed[len(left)].name}, because {listed}; leave it out."
         )
+    if len(unnamed) > 1 and len({wanted[structure] for structure in left}) < len(left):
+        raise InputError(
+            f"surfaces: {unnamed[0].name} and {unnamed[1].name} could each be of {' or '.join(left)}, because neither "
+            "their metadata nor their names state the hemisphere; put hemi-L and hemi-R into their names."
+        )
     found |= dict(zip(left, unnamed, strict=False))
     missing = [structure for structure in wanted if structure not in found]
     if missing:
@@ -192,12 +193,6 @@ def read_meshes(surfaces: Sequence[Location], series: Location) -> dict[str, Mes
                 f"{size:,}; give the surface on which the series was sampled."
             )
     return {structure: found[structure] for structure in wanted}
-
-
-def _structure_in_name(path: str) -> str:
-    """Return the cortex that the name of a surface states, or an empty string."""
-    parts = re.split(r"[._]", re.split(r"[/\\]", path)[-1])
-    return next((_SIDES[part] for part in parts if part in _SIDES), "")
 
 
 def matching_grayordinates(own: Any, name: str, others: Any, others_name: str) -> np.ndarray:
@@ -262,7 +257,8 @@ def labels_on_rows(labels: Location, series: Location, what: str = "labels") -> 
     Parameters
     ----------
     labels : Location
-        A .label.gii file. If the file names no structure, its number of vertices must fit exactly one structure.
+        A .label.gii file. If neither its metadata nor its name state a structure, its number of vertices must fit
+        exactly one structure.
     series : Location
         A CIFTI file.
     what : str
@@ -360,7 +356,7 @@ def read_grayordinate_labels(location: Location, what: str = "labels") -> tuple[
         slope, inter = header.get_slope_inter()
         values = np.frombuffer(data, dtype=dtype)
         if slope is not None:
-            values = values * float(slope) + float(inter)
+            values = scaled(values, float(slope), float(inter))
         names = {int(key): label_name(name) for key, (name, _) in axes[0].label[0].items()}
         keys = whole_numbers(location, values, "labels")
         return axes[1], without_unlabelled(keys, [key for key, name in names.items() if name == NO_LABEL]), names

@@ -30,6 +30,7 @@ __all__ = [
     "label_name",
     "read_mesh",
     "read_vertex_labels",
+    "structure_in_name",
     "structure_name",
     "whole_numbers",
     "without_unlabelled",
@@ -45,6 +46,10 @@ _TYPES = {
 _BYTE_ORDERS: dict[str, Any] = {"LittleEndian": "<", "BigEndian": ">"}
 _ORDERS = {"RowMajorOrder": "C", "ColumnMajorOrder": "F"}
 _ENCODINGS = ("ASCII", "Base64Binary", "GZipBase64Binary")
+# Parts of file names that state the structure; used if the metadata name no structure.
+_SIDES = dict.fromkeys(("hemi-L", "L", "lh", "left"), "cortex_left") | dict.fromkeys(
+    ("hemi-R", "R", "rh", "right"), "cortex_right"
+)
 _MAX_DIMENSIONS = 6
 _CHUNK_BYTES = 2**20
 _PARSED_BYTES = 4  # bytes of memory per byte of text
@@ -82,7 +87,8 @@ class VertexLabels(NamedTuple):
     Attributes
     ----------
     structure : str
-        Structure that the file names, such as ``cortex_left``; empty if the file names none.
+        Structure that the metadata name, such as ``cortex_left``; otherwise the hemisphere in the name of the file;
+        empty if neither names one.
     labels : ndarray of shape (n_vertices,), int64
         Key of each vertex; -1 if the vertex has no label.
     names : dict of int to str
@@ -108,6 +114,18 @@ def structure_name(name: str) -> str:
         Name in a GIFTI or CIFTI file.
     """
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.strip().removeprefix("CIFTI_STRUCTURE_")).lower()
+
+
+def structure_in_name(path: str) -> str:
+    """Return the cortex that the name of a file states (``hemi-L``, ``.L.``, ``lh`` or ``left``), or an empty string.
+
+    Parameters
+    ----------
+    path : str
+        Path or URL of the file.
+    """
+    parts = re.split(r"[._]", re.split(r"[/\\]", path)[-1])
+    return next((_SIDES[part] for part in parts if part in _SIDES), "")
 
 
 def label_name(text: str) -> str:
@@ -187,7 +205,8 @@ def read_vertex_labels(location: Location) -> VertexLabels:
             raise InputError(f"{location.name}: its labels have shape {part.values.shape}; give one label per vertex.")
         labels = whole_numbers(location, part.values.reshape(-1), "labels")
         no_label = [key for key, name in file.names.items() if name == NO_LABEL]
-        return VertexLabels(part.structure or file.structure, without_unlabelled(labels, no_label), file.names)
+        structure = part.structure or file.structure or structure_in_name(location.name)
+        return VertexLabels(structure, without_unlabelled(labels, no_label), file.names)
 
 
 def without_unlabelled(keys: np.ndarray, no_label: Collection[int]) -> np.ndarray:
@@ -315,10 +334,12 @@ def _only(location: Location, file: _File, intent: str) -> _Array:
 
 def whole_numbers(location: Location, values: np.ndarray, what: str) -> np.ndarray:
     """Convert whole numbers to int64; some programs store them as floats."""
-    if values.dtype.kind == "f" and not ((abs(values) < 2**53) & (values == np.floor(values))).all():
+    if values.dtype.kind == "f" and not (values == np.floor(values)).all():
         raise InputError(f"{location.name}: its {what} hold values that are not whole numbers; write it again.")
+    if values.dtype.kind == "f" and (abs(values) >= 2**53).any():
+        raise InputError(f"{location.name}: its {what} hold values that are not below 2**53; write it again.")
     if values.dtype == np.uint64 and values.max(initial=0) >= 2**63:
-        raise InputError(f"{location.name}: its {what} hold values above 2**63; write it again.")
+        raise InputError(f"{location.name}: its {what} hold values that are not below 2**63; write it again.")
     return values.astype(np.int64)
 
 

@@ -37,6 +37,7 @@ __all__ = [
     "read_header",
     "read_label_volume",
     "read_mask",
+    "scaled",
 ]
 
 VOLUMES = (".nii", ".nii.gz")
@@ -331,11 +332,16 @@ def read_label_volume(
         Labels in C order of the grid; -1 (no label) where the volume is 0.
     """
     values = _read_volume(location, what, grid, of)
-    wrong = ~(values == np.floor(values)) | (abs(values) >= 2**53)
+    wrong = ~(values == np.floor(values))
+    if not wrong.any() and (abs(values) >= 2**53).any():
+        raise InputError(
+            f"{what}={location.name!r} has values up to {abs(values).max():g}, which are too large for labels; give "
+            "labels below 2**53."
+        )
     if wrong.any():
         raise InputError(
             f"{what}={location.name!r}: {100 * wrong.mean():.2g}% of its values are not whole numbers, such as "
-            f"{values[wrong][0]:g}; give a volume with one label in each voxel."
+            f"{values[wrong][0]:.12g}; give a volume with one label in each voxel."
         )
     labels = values.astype(np.int64)
     return _grid_of(location, what), np.where(labels == 0, -1, labels)
@@ -378,8 +384,34 @@ def _read_volume(location: Location, what: str, grid: Grid | None, of: str) -> n
             raise _truncated(location, f"{len(data):,} of {wanted:,} bytes are there")
         stored = np.frombuffer(data, dtype=dtype).reshape(own.shape, order="F").reshape(-1)
         slope, inter = header.get_slope_inter()
-        values: np.ndarray = stored if slope is None else float(slope) * stored.astype(float) + float(inter)
+        return stored if slope is None else scaled(stored, float(slope), float(inter))
+
+
+def scaled(stored: np.ndarray, slope: float, inter: float) -> np.ndarray:
+    """Scale stored labels, without the rounding error that a scale factor in float32 causes.
+
+    Parameters
+    ----------
+    stored : ndarray of shape (n,)
+        The stored values.
+    slope, inter : float
+        The scale factor of the file, and the number that is added.
+
+    Returns
+    -------
+    ndarray of shape (n,), float64
+        ``slope * stored + inter``. A value becomes the nearest whole number if they differ by at most the rounding
+        error of `slope` and `inter` in float32, and by at most 0.01.
+    """
+    values: np.ndarray = stored.astype(np.float64)
+    if (slope, inter) == (1, 0):
         return values
+    values *= slope
+    with np.errstate(invalid="ignore"):
+        error = np.minimum(np.finfo(np.float32).eps * (abs(values) + abs(inter)), 0.01)
+        values += inter
+        whole = np.rint(values)
+        return np.where(abs(values - whole) <= error, whole, values)
 
 
 @contextmanager

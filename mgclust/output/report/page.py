@@ -158,6 +158,7 @@ def write_report(
     pictures: Mapping[str, bytes] | None = None,
     command: Sequence[str] | None = None,
     views: SliceViews | None = None,
+    colors: np.ndarray | None = None,
 ) -> Path:
     """Write the report of a result as one HTML file.
 
@@ -173,6 +174,9 @@ def write_report(
         The command line that made the result, so that the report can state how to repeat it.
     views : SliceViews, optional
         Slices in three views, from `draw_views`. The report adds a slider to them.
+    colors : ndarray of shape (n_clusters, 3), float, optional
+        Colours of the clusters in the label volume, from `mgclust.output.label_output.label_colors`. By default, the
+        colours of the labels.
 
     Returns
     -------
@@ -199,7 +203,7 @@ def write_report(
         result=result,
         views=_views(views),
         pictures=_pictures(presentation, draw_pictures(result) if pictures is None else pictures),
-        tables=presentation.all_tables(result),
+        tables=presentation.all_tables(result, colors),
         log=_log(result),
         stages=stages,
         longest=max(stages.values(), default=0.0) or 1.0,
