@@ -211,7 +211,7 @@ class Range(Constraint):
         return low, high
 
 
-class _Several(Constraint):
+class _Numbers(Constraint):
     """One number or several different ones, written with commas in text; they become a tuple."""
 
     _number: _Bounded
@@ -246,7 +246,7 @@ class _Several(Constraint):
         return tuple(numbers)
 
 
-class Integers(_Several):
+class Integers(_Numbers):
     """One integer or several different ones, written as ``50,100,200`` in text; they become an ascending tuple.
 
     Parameters
@@ -268,7 +268,7 @@ class Integers(_Several):
         return tuple(sorted(super()._check(name, value)))
 
 
-class Reals(_Several):
+class Reals(_Numbers):
     """One number or several different ones, written as ``0.5,1,2`` in text; they become a tuple in the given order.
 
     Parameters

@@ -31,10 +31,10 @@ __all__ = [
 ]
 
 Runs = Sequence[tuple[int, int]]
-"""For each run, its columns: the first column, and the column after the last."""
+"""Columns of each run: the first column, and the column after the last."""
 
 SubjectColumns = Mapping[str, Runs]
-"""For each subject, the columns of each run."""
+"""Columns of each run of each subject."""
 
 PIECE = 1 << 22  # number of values that are standardised at a time
 
