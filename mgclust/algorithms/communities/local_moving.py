@@ -10,7 +10,7 @@ these lines::
         label[node] = the label among its neighbours and its own with the largest modularity; ties: the lowest label
     active nodes = neighbours of moved nodes that are not in the new community of the moved node
 
-Cost per sweep: the weights of the active nodes are read about once; there are 4 exchanges of n int32 and one exchange
+Cost per sweep: the weights of the active nodes are read about once; there are 2 exchanges of n int32 and one exchange
 of n bytes.
 """
 
@@ -26,7 +26,7 @@ from mgclust.base.hashing import GOLDEN
 __all__ = ["compact", "local_moving", "move_nodes"]
 
 Array = Any
-CLASSES = 4
+CLASSES = 2
 MAX_SWEEPS = 30
 MIN_RISE = int(2e-5 * 2**40)  # smallest rise of modularity after which another sweep follows, in units of 2^-40
 

@@ -8,12 +8,18 @@ correct decisions that were made too early::
                    local moving   from the coarsest graph
                    refine         on each kept level, from coarse to fine, the nodes of this level move once more
     ...            repeat, with other noise in the choices, until a cycle raises the modularity too little; at most
-                   5 to 8 cycles
+                   7 or 8 cycles
     parts          a community that has several connected parts is split into them, which never lowers the modularity
 
-Small graphs have several starts, because one start may end in a poor optimum; the best result is kept.
+One start may end in a poor optimum, so small graphs have several starts of one cycle, which are then combined
+(Ovelgönne and Geyer-Schulz 2013)::
 
-Guarantees. Modularity never falls from one cycle to the next. Every community is connected. Labels are bitwise
+    contract       nodes that are in the same community after every start become one node
+    cycles         on this smaller graph, from the best start's communities and from single nodes
+    cycles         on the whole graph, from the better of the two results
+
+Guarantees. Modularity never falls from one cycle of a start to the next, and the combination is at least as good as the
+best start. Every community is connected. Labels are bitwise
 identical on any number of ranks and on CPU and GPU, because all sums are sums of integers and all ties have a rule. The
 result is the best partition that was found; its modularity may be smaller than the largest possible modularity.
 
@@ -24,7 +30,8 @@ when it is contracted.
 References
 ----------
 V. D. Blondel et al., J. Stat. Mech. P10008 (2008); V. A. Traag et al., Sci. Rep. 9:5233 (2019);
-R. Rotta, A. Noack, ACM J. Exp. Algorithmics 16:2.3 (2011); J. Riedy et al., PPAM 2011.
+R. Rotta, A. Noack, ACM J. Exp. Algorithmics 16:2.3 (2011); J. Riedy et al., PPAM 2011;
+M. Ovelgönne, A. Geyer-Schulz, An ensemble learning strategy for graph clustering, Contemp. Math. 588 (2013).
 """
 
 from __future__ import annotations
@@ -34,7 +41,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mgclust.algorithms.communities.levels import Level, modularity_of
+from mgclust.algorithms.communities.levels import Level, contract, modularity_of
 from mgclust.algorithms.communities.local_moving import compact, local_moving, move_nodes
 from mgclust.algorithms.communities.matching import coarsen
 from mgclust.engine.spmd import Context
@@ -50,18 +57,27 @@ class Effort(NamedTuple):
     """Limits of the search in graphs of up to `entries` entries (twice the edges)."""
 
     entries: float
-    starts: int
-    cycles: int
+    starts: int  # several starts have one cycle each, and are then combined
+    cycles: int  # on the whole graph; further ones if several starts have been combined
     least_rise: float  # smallest rise of modularity in a cycle after which another cycle follows
+    few: float  # see `rounds`
 
 
 EFFORTS = (
-    Effort(1 << 12, 16, 8, 1e-5),
-    Effort(1 << 15, 8, 8, 1e-5),
-    Effort(1 << 18, 6, 8, 1e-5),
-    Effort(1 << 20, 1, 8, 1e-5),
-    Effort(math.inf, 1, 5, 1e-4),
+    Effort(1 << 12, 10, 2, 1e-5, 0.2),
+    Effort(1 << 18, 6, 2, 1e-5, 0.2),
+    Effort(1 << 20, 2, 7, 1e-5, 0.2),
+    Effort(math.inf, 1, 7, 1e-4, 0.35),
 )
+AGREED_CYCLES = 4  # cycles on the graph of the nodes on which all starts agree
+
+
+class Found(NamedTuple):
+    """Communities, numbered without gaps."""
+
+    labels: Array
+    count: int
+    modularity: float
 
 
 def communities(context: Context, level: Level, seed: int) -> tuple[Array, list[dict[str, Any]]]:
@@ -80,47 +96,87 @@ def communities(context: Context, level: Level, seed: int) -> tuple[Array, list[
         Communities, numbered by their smallest node; on every rank.
     report : list of dict
         State after each cycle: ``start``, ``cycle`` (0: before the first), ``n_clusters``, ``levels``, ``modularity``.
+        The combination of several starts is reported as further starts.
     """
     effort = next(effort for effort in EFFORTS if level.entries <= effort.entries)
-    report: list[dict[str, Any]] = []
-    best, reached = None, -np.inf
-    for start in range(effort.starts):
-        labels, modularity = _one_start(context, level, seed * 1009 + start, start, effort, report)
-        if modularity > reached:
-            best, reached = labels, modularity
-    assert best is not None
-    return connected_parts(level, best), report
+    search = _Search(context, effort)
+    seeds = [seed * 1009 + start for start in range(effort.starts + 2)]
+    if effort.starts == 1:
+        best = search.start(level, seeds[0], effort.cycles)
+    else:
+        runs = [search.start(level, each, 1) for each in seeds[: effort.starts]]
+        best = max(runs, key=lambda found: found.modularity)  # the first of equal ones
+        ids, count = _agreed(level, [found.labels for found in runs])
+        small = contract(level, ids, count)
+        labels = level.kernels.xp.empty(count, np.int32)
+        labels[ids] = best.labels
+        combined = search.cycles(small, Found(labels, best.count, best.modularity), seeds[-2], 1, AGREED_CYCLES)
+        again = search.start(small, seeds[-1], AGREED_CYCLES)
+        best = max(combined, again, key=lambda found: found.modularity)
+        best = search.cycles(level, Found(best.labels[ids], best.count, best.modularity), seeds[0], 2, effort.cycles)
+    return connected_parts(level, best.labels), search.report
 
 
-def _one_start(
-    context: Context, level: Level, seed: int, start: int, effort: Effort, report: list[dict[str, Any]]
-) -> tuple[Array, float]:
+class _Search:
+    """Starts and cycles, with a report of them.
+
+    Parameters
+    ----------
+    context : Context
+        Receives the progress.
+    effort : Effort
+    """
+
+    def __init__(self, context: Context, effort: Effort) -> None:
+        self.report: list[dict[str, Any]] = []
+        self._context, self._effort, self._started = context, effort, 0
+
+    def start(self, level: Level, seed: int, cycles: int) -> Found:
+        """Find communities by local moving from single nodes, and then by cycles."""
+        labels, count = compact(level, local_moving(level, level.kernels.xp.arange(level.n, dtype=np.int32), seed))
+        return self.cycles(level, Found(labels, count, modularity_of(level, labels)), seed, 1, cycles)
+
+    def cycles(self, level: Level, found: Found, seed: int, first: int, count: int) -> Found:
+        """Improve communities by at most `count` cycles, of which the first has the number `first`."""
+        self._note(found, first - 1, 0)
+        for cycle in range(first, first + count):
+            noise = NOISE if cycle > 1 else 0.0
+            after, levels = _cycle(level, found.labels, seed * 16 + cycle, noise, self._effort.few)
+            risen = modularity_of(level, after) - found.modularity
+            if risen > 0:
+                found = Found(*compact(level, after), found.modularity + risen)
+            self._note(found, cycle, levels)
+            if risen < self._effort.least_rise:
+                break
+        self._started += 1
+        return found._replace(modularity=modularity_of(level, found.labels))
+
+    def _note(self, found: Found, cycle: int, levels: int) -> None:
+        starts = self._effort.starts
+        entry = {"start": self._started, "cycle": cycle, "n_clusters": found.count, "levels": levels}
+        self.report.append(entry | {"modularity": found.modularity})
+        done = cycle / self._effort.cycles if starts == 1 else self._started / (starts + 3)
+        self._context.progress(done, modularity=found.modularity, n_clusters=found.count)
+
+
+def _agreed(level: Level, partitions: list[Array]) -> tuple[Array, int]:
+    """Number the groups of nodes that are in the same community of every partition; labels are below level.n."""
     xp = level.kernels.xp
-    labels, count = compact(level, local_moving(level, xp.arange(level.n, dtype=np.int32), seed))
-    modularity = modularity_of(level, labels)
-
-    def note(cycle: int, levels: int) -> None:
-        entry = {"start": start, "cycle": cycle, "n_clusters": count, "levels": levels, "modularity": modularity}
-        report.append(entry)
-        context.progress((start + cycle / effort.cycles) / effort.starts, modularity=modularity, n_clusters=count)
-
-    note(0, 0)
-    for cycle in range(1, effort.cycles + 1):
-        salt = seed * 16 + cycle
-        after, levels = _cycle(level, labels, salt, NOISE if cycle > 1 else 0.0)
-        risen = modularity_of(level, after) - modularity
-        if risen > 0:
-            labels, count = compact(level, after)
-            modularity = modularity + risen
-        note(cycle, levels)
-        if risen < effort.least_rise:
-            break
-    return labels, modularity_of(level, labels)
+    ids = partitions[0]
+    for labels in partitions[1:]:
+        keys = ids.astype(np.int64) * level.n + labels
+        order = xp.argsort(keys)
+        keys = keys[order]
+        steps = xp.zeros(level.n, np.int32)
+        steps[1:] = keys[1:] != keys[:-1]
+        ids = xp.empty(level.n, np.int32)
+        ids[order] = xp.cumsum(steps, dtype=np.int32)
+    return ids, int(ids.max()) + 1
 
 
-def _cycle(level: Level, labels: Array, salt: int, noise: float) -> tuple[Array, int]:
+def _cycle(level: Level, labels: Array, salt: int, noise: float, few: float) -> tuple[Array, int]:
     """Coarsen within the communities and refine back to the nodes; the given labels have no gaps."""
-    kept, top, within = coarsen(level, labels, salt=salt, noise=noise)
+    kept, top, within = coarsen(level, labels, salt=salt, noise=noise, few=few)
     assert within is not None
     levels = len(kept)
     labels = local_moving(top, within, salt)
