@@ -7,8 +7,8 @@ correct decisions that were made too early::
     cycle          coarsen        within the communities, by matching mutual best choices (see `matching`)
                    local moving   from the coarsest graph
                    refine         on each kept level, from coarse to fine, the nodes of this level move once more
-    ...            repeat, with other noise in the choices, until a cycle raises the modularity too little; at most
-                   7 or 8 cycles
+    ...            repeat, with other noise in the choices, until a cycle raises the modularity too little, at
+                   most 7 times in large graphs
     parts          a community that has several connected parts is split into them, which never lowers the modularity
 
 One start may end in a poor optimum, so small graphs have several starts of one cycle, which are then combined
@@ -19,9 +19,9 @@ One start may end in a poor optimum, so small graphs have several starts of one 
     cycles         on the whole graph, from the better of the two results
 
 Guarantees. Modularity never falls from one cycle of a start to the next, and the combination is at least as good as the
-best start. Every community is connected. Labels are bitwise
-identical on any number of ranks and on CPU and GPU, because all sums are sums of integers and all ties have a rule. The
-result is the best partition that was found; its modularity may be smaller than the largest possible modularity.
+best start. Every community is connected. Labels are bitwise identical on any number of ranks and on CPU and GPU,
+because all sums are sums of integers and all ties have a rule. The result is the best partition that was found; its
+modularity may be smaller than the largest possible modularity.
 
 Cost, for E edges: about 12 E weights are read before the first cycle and 12 E in each cycle; 6 E are sorted in each
 cycle. Memory: 30 to 60 bytes per edge. Exchanges: n int32 for each class of each sweep, and all weights of a level once
@@ -58,7 +58,7 @@ class Effort(NamedTuple):
 
     entries: float
     starts: int  # several starts have one cycle each, and are then combined
-    cycles: int  # on the whole graph; further ones if several starts have been combined
+    cycles: int  # largest number of cycles on the whole graph; with several starts, after they have been combined
     least_rise: float  # smallest rise of modularity in a cycle after which another cycle follows
     few: float  # see `rounds`
 

@@ -238,7 +238,7 @@ def best_label(
 ) -> Any:
     """Return the best score among the labels of a row other than its own label a, its label, and the weight to a.
 
-    The hash table is empty before and after each call. Most neighbours have label a, which needs no place in it.
+    The hash table is empty before and after each call. It does not hold label a, which most neighbours have.
     """
     bits, k, own = table_bits(end - begin), 0, np.int64(0)
     for entry in range(begin, end):
