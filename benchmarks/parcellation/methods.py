@@ -78,6 +78,14 @@ def ours(series: Series, k: int, seed: int, algorithm: str, refine: bool) -> np.
     return model.fit(series.rows, neighbors=series.edges()).labels_
 
 
+def equal_components(series: Series, k: int, seed: int, **options: Any) -> np.ndarray:
+    """Parcels of ours after all principal components of the series are scaled to the same variance."""
+    variances, axes = np.linalg.eigh(series.rows.T.astype(np.float64) @ series.rows)
+    kept = variances > 1e-6 * variances.max()
+    scaled = series.rows @ (axes[:, kept] / np.sqrt(variances[kept]))
+    return ours(series._replace(rows=scaled.astype(np.float32)), k, seed, **options)
+
+
 def nilearn_parcels(series: Series, k: int, seed: int, method: str) -> np.ndarray:
     """Parcels of nilearn, with its defaults, from an image of rows that are ready."""
     import nibabel
@@ -123,6 +131,10 @@ METHODS: dict[str, tuple[Any, dict[str, Any]]] = {
     "ward": (ours, {"algorithm": "ward", "refine": False}),
     "communities, refined": (ours, {"algorithm": "communities", "refine": True}),
     "communities": (ours, {"algorithm": "communities", "refine": False}),
+    "affinity propagation, refined": (ours, {"algorithm": "affinity-propagation", "refine": True}),
+    "affinity propagation": (ours, {"algorithm": "affinity-propagation", "refine": False}),
+    "ward, refined, equal components": (equal_components, {"algorithm": "ward", "refine": True}),
+    "ward, equal components": (equal_components, {"algorithm": "ward", "refine": False}),
     "nilearn Ward": (nilearn_parcels, {"method": "ward"}),
     "nilearn ReNA": (nilearn_parcels, {"method": "rena"}),
     "scikit-learn Ward": (scikit_learn_ward, {"own_graph": True}),
@@ -161,9 +173,9 @@ def since(began: dict[str, float]) -> dict[str, float]:
 
 
 def small() -> Series:
-    """A series for the first call of a method, which loads packages and compiles."""
+    """A series for the first call of a method, which loads packages and compiles, also for more than 1,024 rows."""
     rng = np.random.default_rng(0)
-    return Series(standardised(rng.standard_normal((1000, 40))), np.ones((10, 10, 10), bool), np.diag([3.0, 3, 3, 1]))
+    return Series(standardised(rng.standard_normal((1200, 40))), np.ones((12, 10, 10), bool), np.diag([3.0, 3, 3, 1]))
 
 
 def main() -> None:

@@ -40,12 +40,15 @@ for k, dcbc in zip(model.evaluation_["n_clusters"], model.evaluation_["dcbc"], s
 # %%
 # 3. Draw the parcels
 # -------------------
-# Every parcel is one connected piece. ``labels_for`` returns the parcels of the other numbers.
+# Every parcel is one connected piece. ``labels_for`` returns the parcels of the other numbers. A parcel has similar
+# colours in both pictures if its centre is at nearly the same place.
 
 print(model.n_clusters_, "parcels, ARI with the truth:", round(adjusted_rand_score(truth[mask], model.labels_), 3))
 fig, axes = plt.subplots(1, 2, figsize=(11, 6), layout="constrained")
 for ax, k in zip(axes, (model.n_clusters_, 24), strict=True):
-    plots.label_slices(dataset.to_grid(model.labels_for(k) + 1), bold.mean(axis=3), ax=ax, affine=made.affine)
+    volume = dataset.to_grid(model.labels_for(k) + 1)
+    colors = plots.parcel_colors(volume, made.affine)
+    plots.label_slices(volume, bold.mean(axis=3), ax=ax, affine=made.affine, colors=colors)
     ax.set_title(f"{k} parcels")
 
 # %%

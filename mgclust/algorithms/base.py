@@ -20,6 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import validate_data
 
 from mgclust import __version__
+from mgclust.algorithms.common.atlas_comparison import with_atlas
 from mgclust.algorithms.common.scikit_learn import BaseEstimator, ClusterMixin
 from mgclust.algorithms.declaration import Declaration
 from mgclust.algorithms.presentation import Presentation
@@ -52,7 +53,8 @@ __all__ = ["Clusterer", "Inputs", "Method", "UnconvergedWarning", "WarmUp"]
 
 Progress = Callable[[dict[str, Any]], None]
 BLOCKS_OF_A_RANK = {"cpu": 1, "cuda": 1}  # a rank without a block has no rows
-NAMES_OF_DATA = ("name", "kind", "labels", "files", "mask")  # entries of `Dataset.describe` other than the content
+# Entries of `Dataset.describe` other than the content of the rows.
+NAMES_OF_DATA = ("name", "kind", "labels", "files", "mask", "surfaces", "atlas", "atlas_sha256")
 
 
 class UnconvergedWarning(ClusteringWarning, ConvergenceWarning):  # type: ignore[misc]
@@ -214,8 +216,9 @@ class Method(Declaration, BaseEstimator):
         if digest is None and inputs.provenance:
             digest = dataset.fingerprint()
         result = self._publish(outcome, self._frame(outcome, dataset, parameters, digest), inputs)
+        result = with_atlas(result, dataset)
         void = ignored_parameters(self.ignored_when, parameters, self.defaults())
-        said = [Doubt(text, DataWarning) for text in dataset.warnings] + [
+        said = [Doubt(text, DataWarning) for text in self._warnings_of(dataset)] + [
             Doubt(text, ParameterWarning) for text in void
         ]
         self.result_ = replace(result, warnings=[*said, *result.warnings, *_all_alone(result, parameters, dataset)])
@@ -252,6 +255,10 @@ class Method(Declaration, BaseEstimator):
         n = dataset.shape[0]
         if n < 2:
             raise InputError(f"n_samples={n} should be >= 2, because the method compares rows; give more rows.")
+
+    def _warnings_of(self, dataset: Dataset) -> list[str]:
+        """Return the warnings about the data that concern this method: by default, all of them."""
+        return list(dataset.warnings)
 
     def _rows_of_run(self, dataset: Dataset) -> Dataset:
         """Return the rows that the ranks read: by default, the rows of the data set."""

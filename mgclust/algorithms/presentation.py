@@ -169,6 +169,9 @@ class Presentation:
         if the method does not offer this choice.
     references : mapping of str to str
         Publications by their short citation (authors and year), as `method_sentences` writes it.
+    colored_by_place : bool
+        Whether clusters of voxels are coloured by their place (`mgclust.plots.parcel_colors`) instead of by their
+        labels (`mgclust.plots.cluster_colors`). This suits clusters that are connected.
     """
 
     title: str = ""
@@ -184,6 +187,7 @@ class Presentation:
     }
     decision_graph: tuple[Axis, ...] = ()
     references: Mapping[str, str] = {}
+    colored_by_place: bool = False
 
     def title_of(self, method: str) -> str:
         """Return the title of a method.
@@ -250,6 +254,8 @@ class Presentation:
             "fowlkes_mallows": Score("agreement with the known truth (Fowlkes-Mallows, 1 = the same)", ".3f"),
             "purity": Score("fraction of rows in the most frequent true class of their cluster", ".3f"),
             "error_rate": Score("fraction of rows outside the best one-to-one matching with the true classes", ".3f"),
+            "atlas_ari": Score("agreement with the atlas (ARI, 1 = the same)", ".3f"),
+            "atlas_rows": Score("rows with a cluster and a label of the atlas"),
             **self.scores,
         }
 
@@ -399,6 +405,37 @@ class Presentation:
         columns.update(self.columns(result, sizes))
         rows = list(zip(*columns.values(), strict=True))
         return [Table(f"{len(sizes):,} clusters", list(columns), rows, plots.cluster_colors(len(sizes)))]
+
+    def all_tables(self, result: Result) -> list[Table]:
+        """Make the tables of the report: the tables of the method, and the comparison with an atlas.
+
+        Parameters
+        ----------
+        result : Result
+            Result of the method.
+
+        Returns
+        -------
+        list of Table
+        """
+        if "atlas_dice" not in result.arrays:
+            return self.tables(result)
+        from mgclust import plots
+
+        index, names, dice = (np.asarray(result.arrays[f"atlas_{name}"]).tolist() for name in ("index", "name", "dice"))
+        sizes = np.pad(result.cluster_sizes, (0, max(0, len(dice) - len(result.cluster_sizes)))).tolist()
+        columns: dict[str, Iterable[Any]] = {
+            "value in the label volume": range(1, len(dice) + 1),
+            "rows": sizes,
+            "value in the atlas": [each or "none" for each in index],
+            "Dice coefficient": [f"{each:.3f}" for each in dice],
+            "name in the atlas": names,
+        }
+        if not any(names):
+            del columns["name in the atlas"]
+        rows = list(zip(*columns.values(), strict=True))
+        heading = "Label of the atlas with the largest overlap"
+        return [*self.tables(result), Table(heading, list(columns), rows, plots.cluster_colors(len(dice)))]
 
     def columns(self, result: Result, sizes: np.ndarray) -> dict[str, Iterable[Any]]:
         """Return additional columns of the table of clusters, with one value per cluster.

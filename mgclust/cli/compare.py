@@ -25,18 +25,20 @@ def compare(first: str, second: str, noise: str, as_json: bool) -> None:
 
     FIRST and SECOND are result directories, files of labels or volumes of labels. A file of labels is .npy, .npz, .csv
     or .tsv, or .txt with one label per line. A volume is .nii or .nii.gz; voxels that are 0 in both volumes are left
-    out. Labels of vertices (.label.gii) and of grayordinates (.dlabel.nii) are treated in the same way. FIRST may be
-    the known truth.
+    out. Labels of vertices (.label.gii) and of grayordinates (.dlabel.nii) are treated in the same way. If the results
+    in two directories are of different series or masks on one grid, they are compared by voxels. FIRST may be the known
+    truth.
     """
     from mgclust.data.labels import read_label_pair
     from mgclust.results.label_agreement import compare_labels
 
-    warnings = _of_other_data(first, second)
-    figures = compare_labels(*read_label_pair(first, second), noise=noise)
-    for text in warnings:
+    pair = read_label_pair(first, second)
+    figures = compare_labels(pair.first, pair.second, noise=noise)
+    for text in pair.warnings:
         click.echo(f"warning: {text}", err=True)
     if as_json:
-        click.echo(json.dumps({"first": first, "second": second, **figures, "warnings": warnings}, allow_nan=False))
+        said = {"first": first, "second": second, **figures, "warnings": pair.warnings}
+        click.echo(json.dumps(said, allow_nan=False))
         return
     click.echo("\n".join(f"{name:20} {text}" for name, text in _lines(figures)))
 
@@ -59,17 +61,3 @@ def _lines(figures: dict[str, Any]) -> list[tuple[str, str]]:
         told = "not computed: too many pairs of clusters" if value is None else f"{value:.4f}{meant.get(key, '')}"
         lines.append((name, told))
     return lines
-
-
-def _of_other_data(first: str, second: str) -> list[str]:
-    """Return a list of one warning if both paths are results of known, different data, else an empty list."""
-    import os
-
-    from mgclust.results.result import load_result
-
-    if not (os.path.isdir(first) and os.path.isdir(second)):
-        return []
-    hashes = [load_result(path).source.get("sha256") for path in (first, second)]
-    if None in hashes or hashes[0] == hashes[1]:
-        return []
-    return [f"{first!r} and {second!r} are results of different data: check that their rows are the same."]

@@ -58,7 +58,7 @@ def _watching(id_: str) -> Iterator[None]:
 def _tables(confounds: str, sources: Any, remote: bool) -> list[str]:
     """Return the paths of the tables of confounds, one per source."""
     if remote and confounds.strip().lower() != "auto":
-        return [part.strip() for part in confounds.split(",")]
+        return _paths(confounds)
     if remote:
         raise InputError("confounds='auto' does not work with --remote; give the paths of the tables.")
     from mgclust.data.location import Location
@@ -67,13 +67,30 @@ def _tables(confounds: str, sources: Any, remote: bool) -> list[str]:
     return [table.path for table in find_tables(confounds, [Location.of(source) for source in sources])]
 
 
+def _atlas_files(atlas: str, remote: bool) -> list[str]:
+    """Return the paths of the files of an atlas, with the table of names next to a local volume."""
+    if remote:
+        return _paths(atlas)
+    from mgclust.data.readers.atlas import with_table
+
+    return [each.path for each in with_table(_paths(atlas))]
+
+
+def _paths(given: str) -> list[str]:
+    return [part.strip() for part in given.split(",")]
+
+
 def _submit(method: Any, parameters: dict[str, Any], command: list[str], **given: Any) -> None:
     sources, priority = given.pop("sources"), given.pop("priority")
     remote, wait, as_json, report = (given.pop(name) for name in ("remote", "wait", "as_json", "report"))
     resources = {name: value for name in RESOURCES if (value := given.pop(name)) is not None}
-    mask, confounds = given.pop("mask", None), given.pop("confounds", None)
+    mask, confounds, surfaces, atlas = (given.pop(name, None) for name in ("mask", "confounds", "surfaces", "atlas"))
     if confounds is not None:
         confounds = _tables(confounds, sources, remote)
+    if surfaces is not None:
+        surfaces = _paths(surfaces)
+    if atlas is not None:
+        atlas = _atlas_files(atlas, remote)
     # A flag that is not set is None or, if it has no opposite, False. So False is a choice of the user only for the
     # flags with an opposite, --no-header and --no-index.
     options: dict[str, Any] = {
@@ -85,8 +102,8 @@ def _submit(method: Any, parameters: dict[str, Any], command: list[str], **given
         if option.constraint.type == "file" and isinstance(path := parameters.get(option.name), str):
             parameters[option.name] = Path(path, "labels.npy") if os.path.isdir(path) else Path(path)
     job = connect_service().submit(
-        method.method, sources, mask=mask, confounds=confounds, options=options, resources=resources, priority=priority,
-        report=report, remote=remote, **parameters,
+        method.method, sources, mask=mask, confounds=confounds, surfaces=surfaces, atlas=atlas, options=options,
+        resources=resources, priority=priority, report=report, remote=remote, **parameters,
     )  # fmt: skip
     if wait:
         with _watching(job.id):

@@ -89,6 +89,10 @@ def summary(result: Result, path: Path, report: bool) -> str:
         named = {"NMI": result.scores.get("nmi"), "purity": result.scores.get("purity")}
         others = "".join(f", {name} {value:.3f}" for name, value in named.items() if value is not None)
         lines.append(("truth", f"ARI {result.scores['ari']:.3f}{others} (1: the same clusters)"))
+    if "atlas_rows" in result.scores:
+        ari = result.scores.get("atlas_ari")
+        agreement = "" if ari is None else f"ARI {ari:.3f} (1: the same clusters), "
+        lines.append(("atlas", f"{agreement}{result.scores['atlas_rows']:,} rows in both"))
     lines.append(("time", seconds_text(result.seconds)))
     stages = [f"{name} {seconds_text(s)}" for name, s in result.timings.items() if name != "total"]
     lines.append(("stages", ", ".join(stages)))

@@ -119,6 +119,8 @@ def _source_options(declared: Any) -> list[click.Parameter]:
         "mask": "FILE",
         "confounds": "FILE[,...]",
         "confound_names": "A,B,...",
+        "surfaces": "FILE[,...]",
+        "atlas": "FILE[,...]",
         "columns": "U,V[,W]" if declared.opens == "graph" else "A,B,...",
         "delimiter": "CHAR",
         **dict.fromkeys(("source", "target", "weight"), "COLUMN"),

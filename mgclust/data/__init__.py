@@ -8,8 +8,8 @@
       |-- formats.py   lists for each suffix the functions that open a file as rows, graph or labels
       |-- location.py  one local path or URL: opened, hashed, watched for changes
       `-- readers/     numpy_files.py, zarr_files.py, tables.py (text and Parquet), volumes.py (BOLD series, read by
-                       nifti.py and cifti.py, prepared by preparation.py with the tables of confounds.py). files.py has
-                       their base classes, options.py their options.
+                       nifti.py and cifti.py, prepared by preparation.py with the tables of confounds.py, and labelled
+                       by atlas.py). files.py has their base classes, options.py their options.
 
     Every source is a Dataset (base.py) with shape, dtype and read(start, stop).
       table_columns.py   finds the header and the index column of a table
@@ -20,7 +20,8 @@
 
     open_graph(source)    (graph.py, graphs/)
     read_labels(source)   (labels.py, label_files.py, and in readers: nifti.py, cifti.py, gifti.py)
-    neighbors_of(dataset) (neighbors.py: which voxels or vertices touch; readers/gifti.py reads the meshes)
+    neighbors_of(dataset) (neighbors.py: which voxels or vertices touch; readers/gifti.py reads the meshes, and cifti.py
+                          finds the mesh of each structure)
     samples/              small data sets of the package
 
 Only NumPy is imported until a source needs another package.

@@ -62,6 +62,7 @@ class Dataset:
 
     kind = "dataset"
     feature_names: list[str] | None = None
+    atlas: Any = None  # labels of the rows in an atlas: a `mgclust.data.readers.atlas.Atlas`
 
     def __init__(self, shape: tuple[int, int], dtype: Any, name: str) -> None:
         self.shape = (int(shape[0]), int(shape[1]))

@@ -44,6 +44,8 @@ def open_dataset(
     confounds: Any = None,
     confound_names: Sequence[str] | str | None = None,
     fd_threshold: float | None = None,
+    surfaces: Any = None,
+    atlas: Any = None,
 ) -> Dataset:
     """Open rows for clustering, without reading more of them than needed.
 
@@ -108,6 +110,16 @@ def open_dataset(
         Leave out the volumes whose framewise displacement in the table (column ``framewise_displacement``) is above
         this threshold in mm; `mgclust.data.Dataset.describe` lists them. If there is a filter, they are replaced by a
         cubic spline before it and left out after it.
+    surfaces : path or sequence of paths, optional
+        Surfaces of a CIFTI file, for `Parcellation`: a .surf.gii file for each structure that has vertices. A surface
+        belongs to the structure that its metadata name (``AnatomicalStructurePrimary``). If they name none, its
+        hemisphere is taken from its name (``hemi-L``, ``.L.``, ``lh`` or ``left``), else from its place in the list.
+    atlas : path, nibabel image, array or sequence of paths, optional
+        Labels of regions, with which clusters are compared: for a volume, a volume of labels on the same grid, as a
+        path, image or array; for a CIFTI file, a .dlabel.nii file, or a .label.gii file for each hemisphere. 0 and
+        negative values mean no label. Names of the labels come from the file, or from a BIDS table (.tsv) with the
+        columns ``index`` and ``name``: the table that follows in the sequence, or that lies next to the volume with
+        the same name. `mgclust.results.label_agreement.compare_with_atlas` lists the entries of the result.
 
     Returns
     -------
@@ -149,12 +161,12 @@ def open_dataset(
     if volumes:
         if any(value is not None for value in (delimiter, columns, header, index)):
             raise InputError("delimiter, columns, header and index apply to tables; leave them out for a volume.")
-        return open_volumes(volumes, mask, transform, constant, Preparation.of(steps))
+        return open_volumes(volumes, mask, transform, constant, Preparation.of(steps), surfaces, atlas)
     if is_path(source):
         reject_foreign(Location.of(source), "rows")
-    for name, value in {"mask": mask, "constant": constant, **steps}.items():
+    for name, value in {"mask": mask, "constant": constant, **steps, "surfaces": surfaces, "atlas": atlas}.items():
         if value is not None:
-            raise InputError(f"{name}=... applies to volumes (NIfTI); leave it out for a table.")
+            raise InputError(f"{name}=... applies to BOLD series (NIfTI, CIFTI); leave it out for a table.")
     for name, value in (("header", header), ("index", index)):
         if value not in (None, True, False):
             raise InputError(f"{name}={value!r} should be True, False or None.")

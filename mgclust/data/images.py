@@ -1,4 +1,4 @@
-"""Images of nibabel and masks in memory, as locations: they are converted to the bytes of a NIfTI file."""
+"""Images of nibabel, masks and atlases in memory, as locations: they are converted to the bytes of a NIfTI file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mgclust.data.location import Location
 from mgclust.data.readers.nifti import VOLUMES, Grid, need_nibabel
 from mgclust.outside.quoting import reason
 
-__all__ = ["image_location", "is_image", "mask_location"]
+__all__ = ["image_location", "is_image", "volume_location"]
 
 
 def is_image(source: Any) -> bool:
@@ -57,27 +57,30 @@ def image_location(image: Any) -> Location:
         raise InputError(f"{name} cannot be read: {reason(error)}; save it as .nii.gz and give the path.") from error
 
 
-def mask_location(mask: Any, grid: Grid) -> Location:
-    """Return the location of a mask in memory: an image, or an array on the grid of the series.
+def volume_location(volume: Any, grid: Grid, what: str) -> Location:
+    """Return the location of a mask or an atlas in memory: an image, or an array on the grid of the series.
 
     Parameters
     ----------
-    mask : nibabel image or array of shape (x, y, z)
+    volume : nibabel image or array of shape (x, y, z)
     grid : Grid
         Grid of the series, which an array must have.
+    what : {"mask", "atlas"}
+        The option, for messages.
     """
-    if is_image(mask):
-        return image_location(mask)
-    array = np.asarray(mask)
+    if is_image(volume):
+        return image_location(volume)
+    array = np.asarray(volume)
     if array.dtype.kind not in "iufb" or array.shape != grid.shape:
+        holds = "0 and 1" if what == "mask" else "labels"
         raise InputError(
-            f"mask is a {type(mask).__name__} of shape {array.shape}; give the path of a NIfTI file, an image of "
-            f"nibabel, or an array of 0 and 1 of shape {grid.shape}."
+            f"{what} is a {type(volume).__name__} of shape {array.shape}; give the path of a NIfTI file, an image of "
+            f"nibabel, or an array of {holds} of shape {grid.shape}."
         )
-    header = need_nibabel("a mask in memory").Nifti1Header()
+    header = need_nibabel(f"the {what} in memory").Nifti1Header()
     header.set_sform(np.array(grid.affine), code="aligned")
     wide = array.astype(np.float64) if array.dtype.kind == "f" else array
-    return Location("mask in memory", "mask.nii", content=_bytes(header, wide, 1.0, 0.0))
+    return Location(f"{what} in memory", f"{what}.nii", content=_bytes(header, wide, 1.0, 0.0))
 
 
 def _bytes(header: Any, stored: np.ndarray, slope: float, inter: float) -> bytes:

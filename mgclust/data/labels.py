@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,7 +11,13 @@ from mgclust.base.errors import InputError
 from mgclust.data.base import Dataset
 from mgclust.data.formats import at_hand
 from mgclust.data.location import Location
-from mgclust.data.readers.cifti import brain_models, is_dlabel, labels_on_rows, read_grayordinate_labels
+from mgclust.data.readers.cifti import (
+    brain_models,
+    is_dlabel,
+    labels_on_rows,
+    matching_grayordinates,
+    read_grayordinate_labels,
+)
 from mgclust.data.readers.gifti import VertexLabels, is_gifti, read_vertex_labels
 from mgclust.data.readers.nifti import is_volume, read_label_volume
 from mgclust.data.readers.volumes import VolumeDataset
@@ -18,7 +25,7 @@ from mgclust.outside.quoting import shortened
 from mgclust.outside.rooted_files import RootedFile
 from mgclust.results.result import load_result
 
-__all__ = ["labels_location", "read_label_pair", "read_labels"]
+__all__ = ["LabelPair", "labels_location", "read_label_pair", "read_labels"]
 
 # Suffix of a written file of labels -> what it is, which files can be compared with it, and what was clustered.
 _KINDS = {
@@ -36,8 +43,27 @@ def labels_location(source: str | os.PathLike[str] | RootedFile) -> Location:
     return Location.of(inside if location.beneath is None else location.beneath.inside("labels.npy"))
 
 
-def read_label_pair(first: str, second: str) -> tuple[np.ndarray, np.ndarray]:
+class LabelPair(NamedTuple):
+    """Two labellings of the same rows, voxels, vertices or grayordinates.
+
+    Attributes
+    ----------
+    first, second : ndarray of shape (n,)
+        The labels.
+    warnings : list of str
+        Doubts that the labels belong to the same rows, one sentence each.
+    """
+
+    first: np.ndarray
+    second: np.ndarray
+    warnings: list[str]
+
+
+def read_label_pair(first: str, second: str) -> LabelPair:
     """Read two labellings of the same rows, voxels, vertices or grayordinates.
+
+    Labels of voxels, vertices and grayordinates are matched by their places. Two result directories of different series
+    or masks are matched in this way too. Other labels are matched by the numbers of the rows.
 
     Parameters
     ----------
@@ -48,16 +74,29 @@ def read_label_pair(first: str, second: str) -> tuple[np.ndarray, np.ndarray]:
 
     Returns
     -------
-    ndarray, ndarray of shape (n,)
-        The labels. A voxel, vertex or grayordinate is left out if it has no label in both files.
+    LabelPair
+        A voxel, vertex or grayordinate is left out if it has no label in both files.
     """
     given = [Location.of(each) for each in (first, second)]
     if any(map(is_gifti, given)):
-        return _read_vertex_pair(given)
+        return LabelPair(*_read_vertex_pair(given), [])
     if any(map(is_dlabel, given)):
-        return _read_grayordinate_pair(given)
-    if not any(map(is_volume, given)):
-        return read_labels(first), read_labels(second)
+        return LabelPair(*_read_grayordinate_pair(given), [])
+    if any(map(is_volume, given)):
+        return LabelPair(*_read_volume_pair(given), [])
+    if not all(not each.remote and each.is_directory() for each in given):
+        return LabelPair(read_labels(first), read_labels(second), [])
+    hashes = [load_result(each.path).source.get("sha256") for each in given]
+    if None not in hashes and hashes[0] != hashes[1]:
+        for suffix, read in ((".nii.gz", _read_volume_pair), (".dlabel.nii", _read_grayordinate_pair)):
+            if all(len(_label_files(each, suffix)) == 1 for each in given):
+                return LabelPair(*read(given), [])
+        doubt = f"{first!r} and {second!r} are results of different data: check that their rows are the same."
+        return LabelPair(read_labels(first), read_labels(second), [doubt])
+    return LabelPair(read_labels(first), read_labels(second), [])
+
+
+def _read_volume_pair(given: list[Location]) -> tuple[np.ndarray, np.ndarray]:
     one, other = map(_volume_of, given)
     grid, labels = read_label_volume(one)
     others = read_label_volume(other, grid, one.name)[1]
@@ -102,16 +141,20 @@ def _vertex_labels_of(location: Location, structure: str) -> VertexLabels:
 
 
 def _read_grayordinate_pair(given: list[Location]) -> tuple[np.ndarray, np.ndarray]:
-    (models, labels), (others_models, others) = (
-        read_grayordinate_labels(each if is_dlabel(each) else _written(each, ".dlabel.nii")) for each in given
-    )
-    if models != others_models:
+    files = [each if is_dlabel(each) else _written(each, ".dlabel.nii") for each in given]
+    (models, labels, _), (others_models, others, _) = map(read_grayordinate_labels, files)
+    with files[0].reading():
+        at = matching_grayordinates(models, files[0].name, others_models, files[1].name)
+    if (at < 0).all():
         raise InputError(
-            f"labels={given[0].name!r} has other grayordinates than {given[1].name}; give files with the same "
-            "grayordinates."
+            f"labels={given[0].name!r} has no grayordinate in common with {given[1].name}; give labels of the same "
+            "structures."
         )
-    kept = (labels >= 0) | (others >= 0)
-    return labels[kept], others[kept]
+    rest = np.setdiff1d(np.arange(len(others)), at)  # grayordinates that only the second file has
+    one = np.concatenate([labels, np.full(len(rest), -1)])
+    other = np.concatenate([np.where(at >= 0, others[at], -1), others[rest]])
+    kept = (one >= 0) | (other >= 0)
+    return one[kept], other[kept]
 
 
 def _volume_of(location: Location) -> Location:
@@ -123,9 +166,7 @@ def _volume_of(location: Location) -> Location:
 
 def _written(location: Location, suffix: str) -> Location:
     """Return the location of the label file with a suffix in a result directory."""
-    found = []
-    if not location.remote and location.is_directory():
-        found = [name for name in location.listed() if name.endswith(f"_dseg{suffix}") and "/" not in name]
+    found = _label_files(location, suffix)
     if len(found) != 1:
         what, remedy, source = _KINDS[suffix]
         raise InputError(
@@ -133,6 +174,13 @@ def _written(location: Location, suffix: str) -> Location:
             f"directory of {source}."
         )
     return location.inside(found[0])
+
+
+def _label_files(location: Location, suffix: str) -> list[str]:
+    """Return the names of the label files with a suffix in a result directory; empty if it is not a directory."""
+    if location.remote or not location.is_directory():
+        return []
+    return [name for name in location.listed() if name.endswith(f"_dseg{suffix}") and "/" not in name]
 
 
 def read_labels(source: str | os.PathLike[str] | RootedFile, dataset: Dataset | None = None) -> np.ndarray:
@@ -150,7 +198,8 @@ def read_labels(source: str | os.PathLike[str] | RootedFile, dataset: Dataset | 
         - .nii or .nii.gz: a volume of labels, with 0 for no label;
         - .dlabel.nii: one label per grayordinate, with 0 for no label;
         - .gii: one label per vertex of a surface, with 0 for no label;
-        - a result directory.
+        - a result directory. If it has a label file and `dataset` is a BOLD series, voxels or grayordinates are
+          matched by their places.
 
         Text may be compressed (.gz, .bz2, .zst).
     dataset : Dataset, optional
@@ -182,10 +231,14 @@ def read_labels(source: str | os.PathLike[str] | RootedFile, dataset: Dataset | 
     if is_gifti(location) and isinstance(dataset, VolumeDataset):
         if dataset.kind != "cifti":
             raise InputError(f"labels={location.name!r} are of vertices, but the rows are voxels; give a volume.")
-        return labels_on_rows(location, dataset.runs[0].location)[dataset.chosen]
+        return labels_on_rows(location, dataset.runs[0].location)[1][dataset.chosen]
     if location.beneath is not None:
         location = labels_location(location.beneath)
     elif not location.remote and location.is_directory():
+        written = _label_file_of_rows(location, dataset)
+        if written is not None:
+            own = read_labels(written, dataset)
+            return np.where(own > 0, own - 1, -1)  # cluster k has the value k + 1
         labels = load_result(location.path).labels
         if labels is None:
             raise InputError(f"labels={location.name!r} is a result without labels; give a result with labels.")
@@ -195,8 +248,16 @@ def read_labels(source: str | os.PathLike[str] | RootedFile, dataset: Dataset | 
         return format.labels(file)
 
 
+def _label_file_of_rows(location: Location, dataset: Dataset | None) -> str | None:
+    """Return the path of the label file in a result directory that has the places of the rows of a BOLD series."""
+    if not isinstance(dataset, VolumeDataset):
+        return None
+    found = _label_files(location, ".nii.gz" if dataset.kind == "nifti" else ".dlabel.nii")
+    return location.inside(found[0]).path if len(found) == 1 else None
+
+
 def _grayordinate_labels(location: Location, dataset: Dataset | None) -> np.ndarray:
-    models, labels = read_grayordinate_labels(location)
+    models, labels, _ = read_grayordinate_labels(location)
     if dataset is None:
         return labels
     if not isinstance(dataset, VolumeDataset) or dataset.kind != "cifti":
@@ -204,9 +265,6 @@ def _grayordinate_labels(location: Location, dataset: Dataset | None) -> np.ndar
             f"labels={location.name!r} are of grayordinates, but the rows are not; give one label for each row."
         )
     series = dataset.runs[0].location
-    if brain_models(series) != models:
-        raise InputError(
-            f"labels={location.name!r} has other grayordinates than {series.name}; give a file with the same "
-            "grayordinates."
-        )
-    return labels[dataset.chosen]
+    with series.reading():
+        at = matching_grayordinates(brain_models(series), series.name, models, location.name)
+    return np.where(at >= 0, labels[at], -1)[dataset.chosen]

@@ -28,7 +28,7 @@ from mgclust.outside.quoting import reason, without_quotes
 from mgclust.outside.rooted_files import RootedFile
 from mgclust.outside.streams import COMPRESSIONS, inflated, with_line_ends
 
-__all__ = ["Location", "Stamp", "is_path"]
+__all__ = ["Location", "Stamp", "is_path", "listed_paths"]
 
 _CHUNK = 2**22
 _STANDARD_INPUT = ("-", "/dev/stdin")
@@ -317,6 +317,27 @@ class Location:
 def is_path(source: Any) -> bool:
     """Return whether a source is a path or URL that `Location.of` accepts."""
     return isinstance(source, (str, os.PathLike, RootedFile))
+
+
+def listed_paths(given: Any) -> list[Any] | None:
+    """Return the paths of an option that names several files: a path, a sequence of paths, or a str with commas.
+
+    Parameters
+    ----------
+    given : object
+        Value of the option.
+
+    Returns
+    -------
+    list or None
+        The paths; None if `given` has none of these forms.
+    """
+    if isinstance(given, str) and "://" not in given and not os.path.exists(given):
+        given = [part.strip() for part in given.split(",")]
+    paths = [given] if is_path(given) else given
+    if not isinstance(paths, (list, tuple)) or not all(map(is_path, paths)) or not all(map(str, paths)):
+        return None
+    return list(paths)
 
 
 def _is_pipe(path: str) -> bool:

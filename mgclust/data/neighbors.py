@@ -15,7 +15,7 @@ import numpy as np
 
 from mgclust.base.errors import InputError
 from mgclust.data.base import Dataset
-from mgclust.data.readers.cifti import BrainStructure, Surfaces, brain_models, brain_structures, meshes_of
+from mgclust.data.readers.cifti import BrainStructure, brain_models, brain_structures
 from mgclust.data.readers.gifti import Mesh
 from mgclust.data.readers.volumes import VolumeDataset
 from mgclust.outside.inflation import check_memory
@@ -125,7 +125,7 @@ def volume_neighbors(chosen: Any, shape: Sequence[int], connectivity: int = 26) 
     return RowNeighbors(starts, columns)
 
 
-def neighbors_of(dataset: Dataset, connectivity: int = 26, surfaces: Surfaces = None) -> RowNeighbors:
+def neighbors_of(dataset: Dataset, connectivity: int = 26) -> RowNeighbors:
     """Find the neighbours of the rows of a BOLD series.
 
     - NIfTI: voxels that touch are neighbours.
@@ -136,14 +136,9 @@ def neighbors_of(dataset: Dataset, connectivity: int = 26, surfaces: Surfaces = 
     Parameters
     ----------
     dataset : Dataset
-        The return value of `open_dataset` for a BOLD series.
+        The return value of `open_dataset` for a BOLD series; for a CIFTI file, with its `surfaces`.
     connectivity : {6, 18, 26}
         Voxels touch if they share a face (6), a face or an edge (18), or a face, an edge or a corner (26).
-    surfaces : path, sequence of paths, or None
-        Surfaces of a CIFTI file: a .surf.gii file for each structure that has vertices. A surface belongs to the
-        structure that its metadata name (``AnatomicalStructurePrimary``). If they name none, the surface belongs to the
-        next structure of the CIFTI file. Meshes that `mgclust.data.readers.gifti.read_mesh` has returned are also
-        accepted.
 
     Returns
     -------
@@ -153,8 +148,7 @@ def neighbors_of(dataset: Dataset, connectivity: int = 26, surfaces: Surfaces = 
     Raises
     ------
     InputError
-        The dataset is not a BOLD series, a surface is missing, or a surface and its structure differ in their number of
-        vertices.
+        The dataset is not a BOLD series, or it is a CIFTI file that was opened without its surfaces.
 
     Examples
     --------
@@ -168,10 +162,11 @@ def neighbors_of(dataset: Dataset, connectivity: int = 26, surfaces: Surfaces = 
     (1983, 17)
     """
     _axes_that_differ(connectivity)
-    volumes = _volumes(dataset, surfaces)
+    volumes = _volumes(dataset)
     if volumes.kind == "nifti":
         return volume_neighbors(volumes.chosen, volumes.runs[0].grid.shape, connectivity)
-    _, structures, meshes = _on_surfaces(volumes, surfaces)
+    meshes = volumes.meshes()
+    _, structures = _structures(volumes)
     rows = _row_numbers(volumes.chosen)
     pairs = []
     for structure in structures:
@@ -184,15 +179,13 @@ def neighbors_of(dataset: Dataset, connectivity: int = 26, surfaces: Surfaces = 
     return from_pairs(first, second, volumes.shape[0])
 
 
-def coordinates_of(dataset: Dataset, surfaces: Surfaces = None) -> np.ndarray:
+def coordinates_of(dataset: Dataset) -> np.ndarray:
     """Return the coordinates of the rows of a BOLD series.
 
     Parameters
     ----------
     dataset : Dataset
-        The return value of `open_dataset` for a BOLD series.
-    surfaces : path, sequence of paths, or None
-        Surfaces of a CIFTI file, as for `neighbors_of`.
+        The return value of `open_dataset` for a BOLD series; for a CIFTI file, with its `surfaces`.
 
     Returns
     -------
@@ -203,8 +196,7 @@ def coordinates_of(dataset: Dataset, surfaces: Surfaces = None) -> np.ndarray:
     Raises
     ------
     InputError
-        The dataset is not a BOLD series, a surface is missing, or a surface and its structure differ in their number of
-        vertices.
+        The dataset is not a BOLD series, or it is a CIFTI file that was opened without its surfaces.
 
     Examples
     --------
@@ -214,10 +206,11 @@ def coordinates_of(dataset: Dataset, surfaces: Surfaces = None) -> np.ndarray:
     >>> coordinates_of(open_dataset(samples.path("localizer"), mask=samples.mask_path())).shape
     (1983, 3)
     """
-    volumes = _volumes(dataset, surfaces)
+    volumes = _volumes(dataset)
     if volumes.kind == "nifti":
         return _millimetres(volumes.voxels, np.array(volumes.runs[0].grid.affine))
-    models, structures, meshes = _on_surfaces(volumes, surfaces)
+    meshes = volumes.meshes()
+    models, structures = _structures(volumes)
     everywhere = np.full((volumes.runs[0].grid.size, 3), np.nan)
     for structure in structures:
         if structure.n_vertices:
@@ -295,24 +288,21 @@ def from_pairs(first: np.ndarray, second: np.ndarray, n: int) -> RowNeighbors:
     return RowNeighbors(starts, (keys % max(n, 1)).astype(np.int32))
 
 
-def _volumes(dataset: Dataset, surfaces: Surfaces) -> VolumeDataset:
+def _volumes(dataset: Dataset) -> VolumeDataset:
     if not isinstance(dataset, VolumeDataset):
         raise InputError(
             f"{dataset.name} is not a BOLD series, so its rows have no places; give a .nii, .nii.gz or .dtseries.nii "
             "file, or a graph of the rows."
         )
-    if surfaces is not None and dataset.kind == "nifti":
-        raise InputError(f"surfaces applies to CIFTI, but {dataset.name} is NIfTI: leave surfaces out.")
     return dataset
 
 
-def _on_surfaces(volumes: VolumeDataset, surfaces: Surfaces) -> tuple[Any, list[BrainStructure], dict[str, Mesh]]:
-    """Return the grayordinates of a CIFTI file (nibabel's BrainModelAxis), its structures, and their meshes."""
+def _structures(volumes: VolumeDataset) -> tuple[Any, list[BrainStructure]]:
+    """Return the grayordinates of a CIFTI file (nibabel's BrainModelAxis), and its structures."""
     location = volumes.runs[0].location
     with location.reading():
         models = brain_models(location)
-        structures = brain_structures(models, location.name)
-    return models, structures, meshes_of(structures, surfaces, location.name)
+        return models, brain_structures(models, location.name)
 
 
 def _row_numbers(chosen: np.ndarray) -> np.ndarray:

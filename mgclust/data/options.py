@@ -93,6 +93,12 @@ ROW_OPTIONS = (
     Option("detrend", False,
            Boolean(help="Subtract the least-squares line from each row (of each run), before scaling.")),
     *PREPARATION_OPTIONS,
+    Option("surfaces", None,
+           Anything(help="Surfaces of a CIFTI file, for parcellation: a .surf.gii file for each hemisphere, separated "
+                         "by commas.")),
+    Option("atlas", None,
+           Anything(help="Compare the clusters with the labels in this volume, .dlabel.nii or .label.gii files; a .tsv "
+                         "file with names may follow after a comma.")),
 )  # fmt: skip
 GRAPH_OPTIONS = (
     Option("columns", None,

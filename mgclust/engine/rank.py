@@ -12,7 +12,7 @@ import numpy as np
 import psutil
 
 from mgclust import kernels as kernel_modules
-from mgclust.base.errors import InputError
+from mgclust.base.errors import InputError, InsufficientMemoryError
 from mgclust.engine.abort import Abort
 from mgclust.engine.context import Context, Emit
 from mgclust.engine.devices import cores, cpu_name, gpus
@@ -155,7 +155,12 @@ def _prepare(
             reading=getattr(source, "reading_bytes", lambda rows: 0),
             keep=spec.resident,
         )
-        residency.check()
+        try:
+            residency.check()
+        except InsufficientMemoryError as error:
+            if residency.free != spec.memory_limit:
+                raise
+            raise InsufficientMemoryError(f"memory_limit={spec.memory_limit} is {error}") from None
         stack.enter_context(kernels.memory.bounded(spec.memory_limit))
         report.range_rows = _range_rows(residency, assignment.device, source.shape[1], stop - start)
         keep_on_host = _keep_on_host(assignment, source, residency.row_bytes)

@@ -9,12 +9,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from mgclust.algorithms.base import Progress
+from mgclust.algorithms.common.atlas_comparison import with_atlas
 from mgclust.base.errors import InputError
 from mgclust.data import Dataset, open_dataset, open_graph
+from mgclust.data.readers.volumes import VolumeDataset
 from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.dask.cluster import connect
-from mgclust.output.label_output import write_labels
+from mgclust.output.label_output import label_colors, write_labels
 from mgclust.outside.rooted_files import RootedFile
 from mgclust.params import Integer
 from mgclust.results.candidates import candidate_results
@@ -23,6 +27,7 @@ from mgclust.results.result import Result
 
 __all__ = ["compared", "fit", "open_sources", "placed", "save"]
 
+INDIVIDUAL = "individual"  # subfolder of a result directory with one folder of label files per subject of a group
 CANDIDATES = "candidates"  # subfolder of a result directory with one result directory per candidate
 AGREEMENT = ("ari", "nmi", "fowlkes_mallows", "purity", "error_rate")  # scores of the agreement with true labels
 
@@ -78,7 +83,7 @@ def placed(
 
 
 def fit(estimator: Any, dataset: Dataset, progress: Progress, checkpoint: CheckpointConfig | None = None) -> Result:
-    """Cluster the data, and compare the labels with true labels if the data hold them; pass warnings to `progress`."""
+    """Cluster the data, compare the labels with true labels and with an atlas, and pass warnings to `progress`."""
     result = estimator.fit_dataset(dataset, on_progress=progress, checkpoint=checkpoint)
     for text in result.warnings:
         progress({"warning": text})
@@ -86,7 +91,8 @@ def fit(estimator: Any, dataset: Dataset, progress: Progress, checkpoint: Checkp
 
 
 def compared(result: Result, dataset: Dataset) -> Result:
-    """Return the result, with scores of its agreement with the true labels if the data hold them."""
+    """Return the result, with its agreement with the true labels and with the atlas if the data have them."""
+    result = with_atlas(result, dataset)
     if dataset.labels is None or result.labels is None:
         return result
     truth, labels = dataset.labels, result.labels
@@ -106,7 +112,7 @@ def save(
     command: list[str],
     progress: Progress,
 ) -> None:
-    """Write the result directory with its report, its pictures and the candidates that the result holds."""
+    """Write the result directory with its report, its pictures, and the candidates and subjects that it holds."""
     progress({"stage": "write"})
 
     def add_labels(directory: Path, found: Result) -> None:
@@ -122,13 +128,29 @@ def save(
 
     def add(directory: Path) -> None:
         add_labels(directory, result)
-        for k, candidate in candidate_results(result).items():
+        for k, found in candidate_results(result).items():
             (directory / CANDIDATES).mkdir(exist_ok=True)
+            candidate = with_atlas(found, dataset)
             candidate.save(directory / CANDIDATES / str(k), add=partial(add_labels, found=candidate))
+        subjects = result.diagnostics["subjects"] if "individual_labels" in result.arrays else ()
+        colors = _colors_in_volume(result, dataset) if subjects else None
+        for at, subject in enumerate(subjects):
+            folder = directory / INDIVIDUAL / subject
+            folder.mkdir(parents=True)
+            write_labels(
+                dataset,
+                result.arrays["individual_labels"][:, at],
+                folder,
+                method=result.method,
+                parameters=result.parameters,
+                subject=subject,
+                colors=colors,  # those of the group's parcels
+            )
         if not report:
             return
         from mgclust.output.report import (  # imported here, because matplotlib takes a second to load
             draw_pictures,
+            draw_views,
             draw_volume,
             sample_rows,
             write_report,
@@ -137,6 +159,14 @@ def save(
         pictures = draw_volume(result, dataset) | draw_pictures(result, sample_rows(dataset, result))
         for name, data in pictures.items():
             (directory / f"{name}.png").write_bytes(data)
-        write_report(result, directory / "report.html", pictures, command)
+        write_report(result, directory / "report.html", pictures, command, draw_views(result, dataset))
 
     result.save(path, overwrite, add=add)
+
+
+def _colors_in_volume(result: Result, dataset: Dataset) -> Any:
+    """Return the colours of a result's clusters in its label volume; None for a CIFTI file, which has fixed colours."""
+    if not isinstance(dataset, VolumeDataset) or dataset.kind != "nifti":
+        return None
+    volume = dataset.to_grid(np.asarray(result.labels) + 1).astype(np.int32)
+    return label_colors(result.method, int(volume.max(initial=0)), volume, dataset.runs[0].grid.affine)

@@ -13,6 +13,7 @@ import gzip
 import json
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlparse
@@ -20,8 +21,12 @@ from urllib.parse import urlparse
 import numpy as np
 
 from mgclust import __version__
+from mgclust.algorithms import presentation_of
+from mgclust.algorithms.common.atlas_comparison import atlas_arrays
+from mgclust.algorithms.parcellation.evaluation import n_pieces
 from mgclust.base.errors import InputError
 from mgclust.data import Dataset, Graph
+from mgclust.data.neighbors import volume_neighbors
 from mgclust.data.readers.cifti import CORTICES, brain_models, brain_structures, grayordinate
 from mgclust.data.readers.gifti import NO_LABEL
 from mgclust.data.readers.nifti import need_nibabel, read_header
@@ -29,12 +34,31 @@ from mgclust.data.readers.volumes import VolumeDataset
 from mgclust.outside.inflation import check_memory
 from mgclust.results.array_files import CSV_ROWS
 
-__all__ = ["output_stem", "write_labels"]
+__all__ = ["label_colors", "output_stem", "pieces_of", "write_labels"]
 
 # The intent code of NIfTI for values that are labels.
 _LABEL = "label"
 # Entities of BIDS that come after the hemisphere in a name.
 _AFTER_HEMISPHERE = ("space", "split", "recording", "chunk", "seg", "res", "den", "label", "desc")
+# Columns of the table, as the JSON file defines them: description and unit.
+_COLUMNS = {
+    "index": ("Value of the parcel in the label volume", None),
+    "name": ("Name of the parcel", None),
+    "size": ("Number of voxels or grayordinates of the parcel", None),
+    "pieces": ("Number of connected pieces of the parcel, if each voxel is connected with its 26 neighbours", None),
+    "color": ("Colour of the parcel in pictures, as hexadecimal red, green and blue", None),
+    "center_{ijk}": ("Voxel of the parcel that is nearest to the mean position of its voxels: index from 0", None),
+    "center_{xyz}_mm": ("Position of this voxel", "mm"),
+    "exemplar_{ijk}": ("Voxel that represents the parcel by its series: index from 0", None),
+    "exemplar_{xyz}_mm": ("Position of this voxel", "mm"),
+    "exemplar_grayordinate": ("Grayordinate that represents the parcel by its series: index from 0", None),
+    "exemplar_structure": ("Brain structure of this grayordinate", None),
+    "exemplar_vertex": ("Vertex of this grayordinate on its surface: index from 0", None),
+    "exemplar_voxel": ("Voxel of this grayordinate: indices from 0", None),
+    "atlas_index": ("Label of the atlas with the largest overlap", None),
+    "atlas_name": ("Name of this label", None),
+    "atlas_dice": ("Dice coefficient of the parcel and this label", None),
+}
 
 
 def write_labels(
@@ -45,12 +69,16 @@ def write_labels(
     method: str = "labels",
     centers: Any = None,
     parameters: dict[str, Any] | None = None,
+    subject: str | None = None,
+    colors: Any = None,
 ) -> list[Path]:
     """Write clusters in the format of the input, in addition to ``labels.csv``.
 
     - BOLD series (NIfTI): a volume, a table and a JSON file. The volume ``<stem>_desc-<method>_dseg.nii.gz`` has the
       grid of the series (int32; 0 is background, cluster k has the value k + 1). The table ``_dseg.tsv`` has one line
-      per cluster; cluster 0 is called ``parcel 1``. ``_dseg.json`` describes how the clusters were computed.
+      per cluster; cluster 0 is called ``parcel 1``. If the series was opened with an atlas, the columns
+      ``atlas_index``, ``atlas_name`` and ``atlas_dice`` describe the label with the largest overlap. ``_dseg.json``
+      describes how the clusters were computed, and defines the columns of the table.
     - CIFTI file: the same, with ``_dseg.dlabel.nii`` instead of the volume. In addition, each cortex gets a GIFTI file
       of labels with the same values and colours, ``<stem>_hemi-L_desc-<method>_dseg.label.gii`` or ``hemi-R``. A vertex
       that is not a row has the value 0.
@@ -71,6 +99,12 @@ def write_labels(
         Index of the row that represents each cluster.
     parameters : dict, optional
         Parameters of the method, for the JSON file.
+    subject : str, optional
+        If the labels are of one subject of a group: the name of the subject, by
+        `mgclust.data.readers.volumes.VolumeDataset.runs_of_subjects`. The files are named after the runs of this
+        subject.
+    colors : array of shape (n_clusters, 3), optional
+        Red, green and blue of each cluster from 0 to 1. By default, the colours that `label_colors` returns.
 
     Returns
     -------
@@ -80,7 +114,7 @@ def write_labels(
     Raises
     ------
     InputError
-        The directory does not exist, or the labels or centers do not match the data.
+        The directory does not exist, or the labels, centers or colors do not match the data.
 
     Examples
     --------
@@ -99,10 +133,61 @@ def write_labels(
     <BLANKLINE>
     """
     if isinstance(dataset, VolumeDataset):
-        return _write_segmentation(dataset, labels, Path(directory), method, centers, parameters or {})
+        return _write_segmentation(dataset, labels, Path(directory), method, centers, parameters or {}, subject, colors)
     if isinstance(dataset, Graph) and dataset.names is not None:
         return [_write_names(dataset.names, np.asarray(labels), Path(directory))]
     return []
+
+
+def label_colors(method: str, n_clusters: int, volume: Any = None, affine: Any = None) -> np.ndarray:
+    """Choose the colours of clusters: by their place for parcels in a volume, by their labels otherwise.
+
+    Parameters
+    ----------
+    method : str
+        Name of the method on the command line.
+    n_clusters : int
+        Number of clusters.
+    volume : array of shape (i, j, k), int, optional
+        Cluster of each voxel, from 1; 0 for none.
+    affine : array of shape (4, 4), optional
+        Matrix that maps voxel indices to millimetres.
+
+    Returns
+    -------
+    ndarray of shape (n_clusters, 3), float
+        Red, green and blue from 0 to 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mgclust.output.label_output import label_colors
+    >>> label_colors("parcellation", 2, np.arange(3).reshape(3, 1, 1)).shape
+    (2, 3)
+    """
+    from mgclust import plots
+
+    if volume is None or not presentation_of(method).colored_by_place:
+        return plots.cluster_colors(n_clusters)
+    return plots.parcel_colors(volume, affine)
+
+
+def pieces_of(dataset: VolumeDataset, labels: np.ndarray) -> np.ndarray:
+    """Count the connected pieces of clusters of voxels; a voxel is connected with its 26 neighbours.
+
+    Parameters
+    ----------
+    dataset : VolumeDataset
+        A series in a volume (NIfTI).
+    labels : ndarray of shape (n_samples,), int
+        Cluster of each row; -1 for none.
+
+    Returns
+    -------
+    ndarray of shape (n_clusters,), int64
+        Number of pieces of each cluster.
+    """
+    return n_pieces(labels, *volume_neighbors(dataset.chosen, dataset.runs[0].grid.shape))
 
 
 def _write_names(names: np.ndarray, labels: np.ndarray, directory: Path) -> Path:
@@ -117,10 +202,15 @@ def _write_names(names: np.ndarray, labels: np.ndarray, directory: Path) -> Path
 
 
 def _write_segmentation(
-    dataset: VolumeDataset, labels: Any, directory: Path, method: str, centers: Any, parameters: dict[str, Any]
+    dataset: VolumeDataset,
+    labels: Any,
+    directory: Path,
+    method: str,
+    centers: Any,
+    parameters: dict[str, Any],
+    subject: str | None,
+    colors: Any,
 ) -> list[Path]:
-    from mgclust import plots
-
     labels = _checked(labels, dataset.shape[0])
     if not directory.is_dir():
         raise InputError(f"directory={str(directory)!r} is not a directory; create it.")
@@ -129,14 +219,22 @@ def _write_segmentation(
         centers = np.asarray(centers)
         if len(centers) != n_clusters:
             raise InputError(f"centers has {len(centers)} rows, it should have one for each of {n_clusters} clusters.")
-    stem = output_stem([run.location.path for run in dataset.runs], method)
+    runs = list(range(len(dataset.runs))) if subject is None else dataset.runs_of_subjects()[subject]
+    stem = output_stem([dataset.runs[at].location.path for at in runs], method, subject)
     keys = dataset.to_grid(labels + 1).astype(np.int32)
     surfaces: list[Path] = []
     volume = directory / f"{stem}{'.nii.gz' if dataset.kind == 'nifti' else '.dlabel.nii'}"
     names = [f"parcel {index}" for index in range(1, n_clusters + 1)]  # numbered as in the volume
-    colors = plots.cluster_colors(n_clusters)
+    if colors is None:
+        place = (keys, dataset.runs[0].grid.affine) if dataset.kind == "nifti" else ()
+        colors = label_colors(method, n_clusters, *place)
+    colors = np.asarray(colors, dtype=float)
+    if colors.shape != (n_clusters, 3):
+        raise InputError(f"colors has shape {colors.shape}, it should be ({n_clusters}, 3): a row per cluster.")
+    pieces = None
     if dataset.kind == "nifti":
         _write_volume(volume, keys, dataset)
+        pieces = pieces_of(dataset, labels)
         places = _voxel_columns(dataset, labels, centers)
     else:
         models = brain_models(dataset.runs[0].location)
@@ -149,16 +247,22 @@ def _write_segmentation(
         "index": range(1, n_clusters + 1),
         "name": names,
         "size": np.bincount(labels[labels >= 0], minlength=n_clusters).tolist(),
+        **({} if pieces is None else {"pieces": pieces.tolist()}),
         "color": ["#" + "".join(f"{round(255 * float(part)):02x}" for part in color) for color in colors],
         **places,
+        **_atlas_columns(dataset, labels),
     }
     _write_table(table, columns)
-    facts = _facts(dataset, labels, method, parameters, n_clusters)
+    facts: dict[str, Any] = {"Name": stem.removesuffix("_dseg")}
+    facts |= _facts(dataset, labels, method, parameters, n_clusters, runs, pieces)
+    if subject is not None:
+        facts |= {"Subject": subject, "GroupSources": dataset.describe()["files"]}
+    facts |= _defined(columns)
     sidecar.write_text(json.dumps(facts, indent=2, default=str) + "\n", encoding="utf-8")
     return [volume, table, sidecar, *surfaces]
 
 
-def output_stem(paths: list[str], method: str) -> str:
+def output_stem(paths: list[str], method: str, subject: str | None = None) -> str:
     """Name the output files after the input files, like BIDS derivatives.
 
     Parameters
@@ -167,8 +271,10 @@ def output_stem(paths: list[str], method: str) -> str:
         Paths of the runs. If there are several, the name has only the parts that they share, without ``run``.
     method : str
         Name of the method. Its words become one word in camel case, because BIDS reserves hyphens.
+    subject : str, optional
+        Subject of all runs, such as ``sub-01``, which begins the name even if only a folder states it.
     """
-    parts, *others_parts = map(_name_parts, paths)
+    parts, *others_parts = (_name_parts(path, subject) for path in paths)
     if others_parts:
         shared = [part for part in parts if all(part in each for each in others_parts)]
         kept = [part for part in shared if not re.fullmatch(r"run-\d+", part)]
@@ -177,11 +283,13 @@ def output_stem(paths: list[str], method: str) -> str:
     return "_".join([*parts, f"desc-{first}{''.join(map(str.capitalize, others))}", "dseg"])
 
 
-def _name_parts(path: str) -> list[str]:
+def _name_parts(path: str, subject: str | None) -> list[str]:
     """Return the entities of a BIDS name, without its suffix."""
     name = PurePosixPath(urlparse(path).path if "://" in path else Path(path).name).name
     name = re.sub(r"(\.dtseries)?\.nii(\.gz)?$", "", name, flags=re.IGNORECASE)
     parts = [part for part in name.split("_") if not part.startswith("desc-")]
+    if subject is not None and subject.startswith("sub-") and subject not in parts:
+        parts = [subject, *parts]
     return parts[:-1] if len(parts) > 1 and parts[-1] == "bold" else parts
 
 
@@ -265,23 +373,45 @@ def _write_label_gifti(path: Path, values: np.ndarray, table: dict[int, Any], st
 
 
 def _voxel_columns(dataset: VolumeDataset, labels: np.ndarray, centers: Any) -> dict[str, Any]:
-    """Return columns with the position of each cluster: the mean of its voxels, and its exemplar."""
+    """Return columns with the position of each cluster: the voxel nearest to the mean of its voxels, and its exemplar.
+
+    The mean itself may be outside the cluster.
+    """
     voxels = dataset.voxels
     affine = np.array(dataset.runs[0].grid.affine)
-    own = labels >= 0
-    sizes = np.maximum(np.bincount(labels[own]), 1)
-    middle = np.stack([np.bincount(labels[own], voxels[own, axis]) / sizes for axis in range(3)], axis=1)
-    columns = _millimetres("center", middle, affine)
-    if centers is not None:
-        chosen = voxels[centers]
-        columns |= {f"exemplar_{axis}": chosen[:, place].tolist() for place, axis in enumerate("ijk")}
-        columns |= _millimetres("exemplar", chosen, affine)
-    return columns
+    columns = _voxel_and_place("center", _central_rows(_places(voxels, affine), labels), voxels, affine)
+    return columns if centers is None else columns | _voxel_and_place("exemplar", centers, voxels, affine)
 
 
-def _millimetres(name: str, voxels: np.ndarray, affine: np.ndarray) -> dict[str, Any]:
-    where = voxels @ affine[:3, :3].T + affine[:3, 3]
-    return {f"{name}_{axis}_mm": [f"{x:.2f}" for x in where[:, place]] for place, axis in enumerate("xyz")}
+def _central_rows(places: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return the row of each cluster that is nearest to the cluster's mean position; -1 for a cluster without rows."""
+    rows = np.flatnonzero(labels >= 0)
+    own, where = labels[rows], places[rows]
+    sizes = np.bincount(own)
+    means = np.stack([np.bincount(own, where[:, axis]) / np.maximum(sizes, 1) for axis in range(3)], axis=1)
+    away = ((where - means[own]) ** 2).sum(axis=1)
+    order = np.lexsort((away, own))  # stable: of rows that are equally near, the first
+    first = np.cumsum(sizes) - sizes
+    found = np.full(len(sizes), -1)
+    found[sizes > 0] = rows[order[first[sizes > 0]]]
+    return found
+
+
+def _places(voxels: np.ndarray, affine: np.ndarray) -> np.ndarray:
+    return voxels @ affine[:3, :3].T + affine[:3, 3]
+
+
+def _voxel_and_place(name: str, rows: Any, voxels: np.ndarray, affine: np.ndarray) -> dict[str, Any]:
+    """Return columns with the voxels of some rows, and with their positions in mm; ``n/a`` for the row -1."""
+    rows = np.asarray(rows)
+    chosen = voxels[rows]
+    where = _places(chosen, affine)
+    columns = {f"{name}_{axis}": chosen[:, place].tolist() for place, axis in enumerate("ijk")}
+    columns |= {f"{name}_{axis}_mm": [f"{x:.2f}" for x in where[:, place]] for place, axis in enumerate("xyz")}
+    return {
+        column: [value if row >= 0 else "n/a" for row, value in zip(rows, values, strict=True)]
+        for column, values in columns.items()
+    }
 
 
 def _grayordinate_columns(dataset: VolumeDataset, models: Any, centers: Any) -> dict[str, Any]:
@@ -296,6 +426,18 @@ def _grayordinate_columns(dataset: VolumeDataset, models: Any, centers: Any) -> 
     }
 
 
+def _atlas_columns(dataset: VolumeDataset, labels: np.ndarray) -> dict[str, Any]:
+    """Return columns with the label of the atlas that overlaps most with each cluster."""
+    found = atlas_arrays(dataset, labels)
+    if not found:
+        return {}
+    return {
+        "atlas_index": [each or "n/a" for each in found["atlas_index"].tolist()],
+        "atlas_name": [each or "n/a" for each in found["atlas_name"].tolist()],
+        "atlas_dice": [f"{each:.4f}" for each in found["atlas_dice"]],
+    }
+
+
 def _write_table(path: Path, columns: dict[str, Any]) -> None:
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, delimiter="\t", lineterminator="\n")
@@ -303,22 +445,43 @@ def _write_table(path: Path, columns: dict[str, Any]) -> None:
         writer.writerows(zip(*columns.values(), strict=True))
 
 
+def _defined(columns: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return the definition of each column of the table, as BIDS wants it in the JSON file."""
+    found = {}
+    for column in columns:
+        key = re.sub(r"(?<=_)[ijk]$", "{ijk}", re.sub(r"(?<=_)[xyz](?=_mm$)", "{xyz}", column))
+        description, unit = _COLUMNS[key]
+        found[column] = {"Description": description} | ({} if unit is None else {"Units": unit})
+    return found
+
+
 def _facts(
-    dataset: VolumeDataset, labels: np.ndarray, method: str, parameters: dict[str, Any], n_clusters: int
+    dataset: VolumeDataset,
+    labels: np.ndarray,
+    method: str,
+    parameters: dict[str, Any],
+    n_clusters: int,
+    runs: list[int],
+    pieces: np.ndarray | None,
 ) -> dict[str, Any]:
     source = dataset.describe()
     parts = "voxels" if dataset.kind == "nifti" else "grayordinates"
+    description = f"{n_clusters} clusters of {len(labels)} {parts} by their time series"
+    if pieces is not None:
+        description += f", in {int(pieces.sum())} connected pieces"
     return {
-        "Description": f"{n_clusters} clusters of {len(labels)} {parts} by their time series; 0 is background",
-        "Sources": source["files"],
+        "Description": f"{description}; 0 is background",
+        "Sources": [source["files"][at] for at in runs],
         "Mask": source["mask"],
+        **({"Surfaces": source["surfaces"]} if "surfaces" in source else {}),
+        **({"Atlas": source["atlas"]} if "atlas" in source else {}),
         "GeneratedBy": [{"Name": "mgclust", "Version": __version__}],
         "Method": method,
         "Parameters": parameters,
         "Standardize": source["standardize"],
         "Detrend": source["detrend"],
         "Preparation": source["preparation"],
-        "TimePoints": source["time_points"],
+        "TimePoints": [source["time_points"][at] for at in runs],
         "ConstantDropped": source["constant_voxels_dropped"],
         "WithoutCluster": int((labels < 0).sum()),
     }

@@ -26,7 +26,7 @@ Modules::
 from mgclust.params.arrays import RealOrPerRow, RowNumbers
 from mgclust.params.constraint import Constraint
 from mgclust.params.declared import Option, check_parameters
-from mgclust.params.numbers import Integer, IntegerOrWord, Integers, Range, Real, RealOrWord
+from mgclust.params.numbers import Integer, IntegerOf, IntegerOrWord, Integers, Range, Real, RealOrWord
 from mgclust.params.words import Anything, Boolean, Bytes, Choice, Seed
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "Choice",
     "Constraint",
     "Integer",
+    "IntegerOf",
     "IntegerOrWord",
     "Integers",
     "Option",

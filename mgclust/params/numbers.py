@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import numbers
 import operator
+from collections.abc import Mapping
 from typing import Any, TypedDict, Unpack
 
 from mgclust.base.errors import InputError
 from mgclust.params.constraint import Constraint
 
-__all__ = ["Integer", "IntegerOrWord", "Integers", "Range", "Real", "RealOrWord"]
+__all__ = ["Integer", "IntegerOf", "IntegerOrWord", "Integers", "Range", "Real", "RealOrWord"]
 
 _HOLDS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 
@@ -114,6 +115,30 @@ class Integer(_Bounded):
             return text
 
 
+class IntegerOf(Integer):
+    """One of a few integers.
+
+    Parameters
+    ----------
+    *values : int
+        The allowed integers, at least two.
+    optional, help, remedy
+        See `Constraint`.
+    """
+
+    def __init__(self, *values: int, optional: bool = False, help: str = "", remedy: str | None = None) -> None:
+        super().__init__(optional=optional, help=help, remedy=remedy)
+        self._values = values
+
+    @property
+    def expected(self) -> str:
+        """List of the allowed integers."""
+        return f"{', '.join(map(str, self._values[:-1]))} or {self._values[-1]}"
+
+    def _within(self, value: float) -> bool:
+        return value in self._values
+
+
 class _OrWord(_Bounded):
     """A number within bounds, or a word instead of a number."""
 
@@ -211,6 +236,8 @@ class Integers(Constraint):
         try:
             if isinstance(value, str):
                 numbers = [self._number.parse(each, name) for each in value.split(",")]
+            elif isinstance(value, (bytes, bytearray, Mapping)):  # their elements are integers, or may be
+                raise self.refuse(name, value)
             else:
                 numbers = [
                     self._number.check(name, each) for each in (value if hasattr(value, "__iter__") else [value])

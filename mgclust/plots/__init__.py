@@ -10,7 +10,7 @@ can be dark, has its own colours.
 
 Modules: `clusters` (decision graph, and rows in the plane), `canopies`, `prominence` (of density peaks), `silhouette`,
 `merges` (of communities), `iterations` (objective), `validity` (indices against the number of clusters),
-`parcels` (their evaluation), `adjacency`
+`parcels` (their evaluation), `places` (their colours), `adjacency`
 (of graphs) and `volumes` (slices of voxels). `style` and `sources` are shared.
 """
 
@@ -20,6 +20,7 @@ from mgclust.plots.clusters import decision_graph, scatter
 from mgclust.plots.iterations import objective
 from mgclust.plots.merges import dendrogram, modularity
 from mgclust.plots.parcels import parcel_evaluation
+from mgclust.plots.places import parcel_colors
 from mgclust.plots.prominence import prominence
 from mgclust.plots.silhouette import scan, silhouettes
 from mgclust.plots.style import MAX_POINTS, cluster_colors, png
@@ -36,6 +37,7 @@ __all__ = [
     "label_slices",
     "modularity",
     "objective",
+    "parcel_colors",
     "parcel_evaluation",
     "png",
     "prominence",

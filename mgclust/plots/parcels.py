@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
 from mgclust.plots.sources import result_with
 from mgclust.plots.style import ACCENT, FIGURE, INK, MUTED, POINT, marks, own_axes
@@ -22,6 +22,9 @@ LINES = {
     "dcbc": ("DCBC, held out", POINT),
     "split_half_ari": ("ARI of the halves", INK),
 }
+DASHES = (0, (4, 3))
+LOG_FROM = 4  # the axis is logarithmic if the largest number is more than this many times the smallest
+LABEL_ROOM = 0.07  # room for the label of a tick, as a fraction of the axis
 
 
 def parcel_evaluation(result: Result | Any, ax: Axes | None = None) -> Axes:
@@ -62,22 +65,42 @@ def parcel_evaluation(result: Result | Any, ax: Axes | None = None) -> Axes:
     result = result_with(result, "scan_split_half_ari", "give a result of 'parcellation' with several n_parcels")
     arrays = result.arrays
     k = np.asarray(arrays["scan_n_clusters"])
-    ax = own_axes(ax, FIGURE)
+    ax, drawn_null = own_axes(ax, FIGURE), False
     for name, (label, color) in LINES.items():
         ax.plot(
             k, np.asarray(arrays[f"scan_{name}"], float), color=color, linewidth=1.6, label=label, **marks(len(k), 4)
         )
         alone = np.asarray(arrays.get(f"scan_coordinates_{name}", np.nan), float)
         if np.isfinite(alone).any():
-            ax.plot(k, alone, color=color, linewidth=1.1, linestyle=(0, (4, 3)), alpha=0.8)
+            drawn_null = True
+            ax.plot(k, alone, color=color, linewidth=1.1, linestyle=DASHES, alpha=0.8)
     chosen = result.scores["n_clusters"]
     ax.axvline(chosen, color=MUTED, linewidth=1.0, linestyle=(0, (1, 2)))
-    if len(k) > 2 and k.max() > 8 * k.min():
-        ax.set_xscale("log")
-    else:
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if drawn_null:
+        ax.plot([], [], color=MUTED, linewidth=1.1, linestyle=DASHES, label="the same, if parcels ignore the series")
+    _number_axis(ax, k, chosen)
     ax.set_xlabel("parcels")
     ax.set_ylabel("higher is better")
-    ax.legend(frameon=True, framealpha=0.85, edgecolor="none", fontsize=9, labelcolor=MUTED, loc="best")
+    # Below the axes, where it covers no line.
+    look: dict[str, Any] = {"frameon": False, "fontsize": 9, "labelcolor": MUTED}
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2, **look)
     ax.set_title(f"{len(k):,} number{'s' * (len(k) != 1)} of parcels compared, {chosen:,} chosen")
     return ax
+
+
+def _number_axis(ax: Axes, numbers: np.ndarray, chosen: int) -> None:
+    """Mark the compared numbers on the horizontal axis; label as many of them as there is room for."""
+    low, high = int(numbers.min()), int(numbers.max())
+    scaled = np.asarray(numbers, float)
+    if len(numbers) > 2 and high > LOG_FROM * low:
+        ax.set_xscale("log")
+        scaled = np.log(scaled)
+    scaled = (scaled - scaled.min()) / max(np.ptp(scaled), np.finfo(float).tiny)
+    labelled: list[int] = []
+    for at in sorted(range(len(numbers)), key=lambda at: (numbers[at] != chosen, numbers[at] not in (low, high), at)):
+        if all(abs(scaled[at] - scaled[other]) >= LABEL_ROOM for other in labelled):
+            labelled.append(at)
+    ax.xaxis.set_major_locator(FixedLocator(sorted(numbers[labelled].tolist())))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    ax.xaxis.set_minor_locator(FixedLocator(numbers.tolist()))
+    ax.xaxis.set_minor_formatter(NullFormatter())

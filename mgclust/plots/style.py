@@ -27,9 +27,12 @@ __all__ = [
     "drawn_rows",
     "faint_axis",
     "marks",
+    "oklab_of_oklch",
+    "oklab_of_srgb",
     "own_axes",
     "png",
     "rgb",
+    "srgb_of_oklab",
 ]
 
 MAX_POINTS = 50_000  # largest number of drawn points: more points only darken the picture and slow it down
@@ -48,6 +51,17 @@ _FIRST = (
     "#3566b0", "#e07b27", "#2f9560", "#c8453b", "#7b5ab5",
     "#8a6242", "#d062a4", "#5f6b78", "#a3a329", "#29a3b8",
 )  # fmt: skip
+# Oklab to the roots of the cones' responses, and these responses to linear sRGB.
+_CONES_OF_OKLAB = np.array(
+    [[1, 0.3963377774, 0.2158037573], [1, -0.1055613458, -0.0638541728], [1, -0.0894841775, -1.2914855480]]
+)
+_LINEAR_OF_CONES = np.array(
+    [
+        [4.0767416621, -3.3077115913, 0.2309699292],
+        [-1.2684380046, 2.6097574011, -0.3413193965],
+        [-0.0041960863, -0.7034186147, 1.7076147010],
+    ]
+)
 _GOLDEN = 0.6180339887498949  # golden ratio: its multiples modulo 1 spread evenly, however many there are
 
 
@@ -182,19 +196,24 @@ def counts_axis(ax: Axes, which: Literal["x", "y"], reach: int, more: int = 0) -
 
 def _oklch(lightness: np.ndarray, chroma: np.ndarray, turn: np.ndarray) -> np.ndarray:
     """Convert from Oklch, in which equal lightness looks equally light in every hue, to sRGB."""
-    a, b = chroma * np.cos(2 * np.pi * turn), chroma * np.sin(2 * np.pi * turn)
-    long = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3
-    medium = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3
-    short = (lightness - 0.0894841775 * a - 1.2914855480 * b) ** 3
-    linear = np.stack(
-        [
-            4.0767416621 * long - 3.3077115913 * medium + 0.2309699292 * short,
-            -1.2684380046 * long + 2.6097574011 * medium - 0.3413193965 * short,
-            -0.0041960863 * long - 0.7034186147 * medium + 1.7076147010 * short,
-        ],
-        axis=-1,
-    ).clip(0, 1)
+    return srgb_of_oklab(oklab_of_oklch(lightness, chroma, turn))
+
+
+def oklab_of_oklch(lightness: np.ndarray, chroma: np.ndarray, turn: np.ndarray) -> np.ndarray:
+    """Convert from Oklch to Oklab; the hue is a fraction of a turn."""
+    return np.stack([lightness, chroma * np.cos(2 * np.pi * turn), chroma * np.sin(2 * np.pi * turn)], axis=-1)
+
+
+def srgb_of_oklab(colors: np.ndarray) -> np.ndarray:
+    """Convert from Oklab (B. Ottosson, 2020), in which distances are differences that people see, to sRGB (0 to 1)."""
+    linear = ((colors @ _CONES_OF_OKLAB.T) ** 3 @ _LINEAR_OF_CONES.T).clip(0, 1)
     return np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055).clip(0, 1)
+
+
+def oklab_of_srgb(colors: np.ndarray) -> np.ndarray:
+    """Convert from sRGB (0 to 1) to Oklab."""
+    linear = np.where(colors <= 0.04045, colors / 12.92, ((colors + 0.055) / 1.055) ** 2.4)
+    return np.cbrt(linear @ np.linalg.inv(_LINEAR_OF_CONES).T) @ np.linalg.inv(_CONES_OF_OKLAB).T
 
 
 def rgb(code: str) -> tuple[float, float, float]:

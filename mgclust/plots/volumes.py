@@ -1,9 +1,13 @@
-"""Axial slices of a label volume, which show the position of each cluster."""
+"""Slices of a label volume, which show the position of each cluster.
+
+`label_slices` draws axial slices. The report has slices in three orthogonal views; it shares the functions that turn a
+volume, crop it and scale its background.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -14,14 +18,14 @@ from mgclust.plots.style import INK, MUTED, cluster_colors, own_axes
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["label_slices"]
+__all__ = ["OPACITY", "TurnedVolume", "bounding_box", "brightness", "label_slices", "turned_volume"]
 
+OPACITY = 0.78  # opacity of the clusters over the background
 MAX_SLICES = 24
 _GAP = 0.04  # gap between slices, as a fraction of their width
 _TEXT = 0.09  # room for the text above a slice, as a fraction of its height
 _FIGURE_WIDTH, _MAX_HEIGHT = 9.2, 9.2  # inches
 _PIXELS = 1_600  # across the picture, so that borders can be thinner than voxels
-_OPACITY = 0.78  # opacity of the clusters over the background
 _BORDER = 0.5  # brightness of the line between two clusters
 
 
@@ -32,6 +36,7 @@ def label_slices(
     *,
     affine: Any = None,
     oriented: bool = True,
+    colors: Any = None,
 ) -> Axes:
     """Axial slices of a label volume, each cluster in its own colour.
 
@@ -40,8 +45,8 @@ def label_slices(
     Parameters
     ----------
     volume : array of shape (x, y, z), int
-        Cluster of each voxel: 0 for the background, 1, 2, ... for clusters. Cluster ``k`` of the volume has the colour
-        that label ``k - 1`` has in other pictures.
+        Cluster of each voxel: 0 for the background, 1, 2, ... for clusters. By default, cluster ``k`` of the volume has
+        the colour that label ``k - 1`` has in other pictures.
     background : array of shape (x, y, z), optional
         Values to draw in grey below the clusters, e.g. the mean over time; NaN is left white.
     ax : matplotlib Axes, optional
@@ -52,6 +57,9 @@ def label_slices(
     oriented : bool, default=True
         Whether the directions in `affine` are known. If not, the picture uses only the voxel sizes and does not name
         left and right.
+    colors : array of shape (n_clusters, 3), optional
+        Red, green and blue of each cluster from 0 to 1, e.g. from `mgclust.plots.parcel_colors`. By default, the
+        colours of `mgclust.plots.cluster_colors`.
 
     Returns
     -------
@@ -60,7 +68,7 @@ def label_slices(
     Raises
     ------
     InputError
-        `volume` is not three-dimensional.
+        `volume` is not three-dimensional, or `colors` does not have a row for each cluster.
 
     Examples
     --------
@@ -74,15 +82,18 @@ def label_slices(
     volume = np.asarray(volume)
     if volume.ndim != 3:
         raise InputError(f"volume has shape {volume.shape}, it should be (x, y, z): a label per voxel, 0 for none.")
+    colors = _colors_of(volume, colors)
     oriented_by_affine = affine is not None and oriented
-    turned, sizes, heights = _axial(volume, affine, oriented_by_affine)
-    grey = None if background is None else _axial(np.asarray(background, dtype=float), affine, oriented_by_affine)[0]
-    box = _bounding_box(turned != 0 if grey is None else (turned != 0) | np.isfinite(grey))
-    turned, heights = turned[box], heights[box[2]]
-    grey = None if grey is None else _to_grey(grey[box])
+    turned, sizes, places = turned_volume(volume, affine, oriented_by_affine)
+    grey = None
+    if background is not None:
+        grey = turned_volume(np.asarray(background, dtype=float), affine, oriented_by_affine).values
+    box = bounding_box(turned != 0 if grey is None else (turned != 0) | np.isfinite(grey))
+    turned, heights = turned[box], places[2][box[2]]
+    grey = None if grey is None else brightness(grey[box])
     shown = _chosen_slices(turned)
     columns, rows = _layout(len(shown), turned.shape[0] * sizes[0], turned.shape[1] * sizes[1])
-    mosaic, corners = _mosaic(turned, grey, shown, columns, rows)
+    mosaic, corners = _mosaic(turned, grey, shown, columns, rows, colors)
 
     width = _FIGURE_WIDTH * (0.6 if len(shown) == 1 else 1)
     height = width * mosaic.shape[0] * sizes[1] / (mosaic.shape[1] * sizes[0]) + 0.6
@@ -105,30 +116,63 @@ def label_slices(
     return ax
 
 
-def _axial(volume: np.ndarray, affine: Any, known: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Turn a volume so that its axes point right, forward and up; return it, the voxel sizes and slice heights."""
-    if affine is None:
-        return volume, np.ones(3), np.arange(volume.shape[2])
+class TurnedVolume(NamedTuple):
+    """A volume whose axes point right, forward and up.
+
+    Attributes
+    ----------
+    values : ndarray of shape (x, y, z)
+        The volume.
+    sizes : ndarray of shape (3,)
+        Size of a voxel along each axis, in mm.
+    places : tuple of 3 ndarrays
+        Coordinate x, y or z of each slice along its axis, in mm. If the orientation is not known: its index.
+    """
+
+    values: np.ndarray
+    sizes: np.ndarray
+    places: tuple[np.ndarray, ...]
+
+
+def turned_volume(volume: np.ndarray, affine: Any, known: bool) -> TurnedVolume:
+    """Turn a volume so that its axes point right, forward and up.
+
+    Parameters
+    ----------
+    volume : ndarray of shape (i, j, k)
+        Values of the voxels.
+    affine : array of shape (4, 4) or None
+        Matrix that maps voxel indices to millimetres.
+    known : bool
+        Whether the affine states the directions. If not, the volume is not turned.
+
+    Returns
+    -------
+    TurnedVolume
+    """
+    if affine is None or not known:
+        sizes = np.ones(3) if affine is None else np.sqrt((np.asarray(affine, dtype=float)[:3, :3] ** 2).sum(axis=0))
+        return TurnedVolume(volume, sizes, tuple(map(np.arange, volume.shape)))
     affine = np.asarray(affine, dtype=float)
     directions = affine[:3, :3]
     sizes = np.sqrt((directions**2).sum(axis=0))
-    if not known:
-        return volume, sizes, np.arange(volume.shape[2])
     world, own = linear_sum_assignment(-abs(directions / sizes))
     order = own[np.argsort(world)]
     turned = np.transpose(volume, order)
-    # An oblique slice has no single height: take the height of its middle.
+    # A slice of an oblique volume has no single coordinate: take the coordinate of its middle.
     middle = (np.array(volume.shape) - 1) / 2
-    along = np.arange(volume.shape[order[2]])
-    heights = affine[2, :3] @ middle + affine[2, 3] + affine[2, order[2]] * (along - middle[order[2]])
-    for axis in range(3):
-        if directions[axis, order[axis]] < 0:
-            turned = np.flip(turned, axis)
-            heights = heights[::-1] if axis == 2 else heights
-    return turned, sizes[order], heights
+    places = []
+    for axis, from_axis in enumerate(order):
+        along = np.arange(volume.shape[from_axis]) - middle[from_axis]
+        place = affine[axis, :3] @ middle + affine[axis, 3] + affine[axis, from_axis] * along
+        if directions[axis, from_axis] < 0:
+            turned, place = np.flip(turned, axis), place[::-1]
+        places.append(place)
+    return TurnedVolume(turned, sizes[order], tuple(places))
 
 
-def _bounding_box(inside: np.ndarray) -> tuple[slice, slice, slice]:
+def bounding_box(inside: np.ndarray) -> tuple[slice, slice, slice]:
+    """Return the smallest box that holds all True voxels; the whole volume if there are none."""
     if not inside.any():
         return (slice(None),) * 3
     limits = []
@@ -138,11 +182,24 @@ def _bounding_box(inside: np.ndarray) -> tuple[slice, slice, slice]:
     return limits[0], limits[1], limits[2]
 
 
-def _to_grey(values: np.ndarray) -> np.ndarray:
+def brightness(values: np.ndarray) -> np.ndarray:
     """Brightness from 0.2 to 0.95; NaN stays NaN."""
     finite = values[np.isfinite(values)]
     low, high = np.percentile(finite, [2, 98]) if len(finite) else (0.0, 1.0)
     return 0.2 + 0.75 * np.clip((values - low) / max(high - low, np.finfo(float).tiny), 0, 1)
+
+
+def _colors_of(volume: np.ndarray, colors: Any) -> np.ndarray:
+    """Return the given colours, or the colours of the labels."""
+    count = int(volume.max(initial=0))
+    if colors is None:
+        return cluster_colors(count)
+    colors = np.asarray(colors, dtype=float)
+    if colors.shape != (count, 3):
+        raise InputError(
+            f"colors has shape {colors.shape}, it should be ({count}, 3): a row per cluster of the volume."
+        )
+    return colors
 
 
 def _chosen_slices(volume: np.ndarray) -> np.ndarray:
@@ -163,14 +220,13 @@ def _layout(count: int, width: float, height: float) -> tuple[int, int]:
 
 
 def _mosaic(
-    volume: np.ndarray, grey: np.ndarray | None, shown: np.ndarray, columns: int, rows: int
+    volume: np.ndarray, grey: np.ndarray | None, shown: np.ndarray, columns: int, rows: int, colors: np.ndarray
 ) -> tuple[np.ndarray, list[tuple[int, int]]]:
     """The slices as one RGB image, front up, and the position of the upper left corner of each slice."""
     scale = max(1, _PIXELS // (columns * volume.shape[0]))
     width, height = volume.shape[0] * scale, volume.shape[1] * scale
     gap, text = max(1, round(_GAP * width)), max(1, round(_TEXT * height))
     mosaic = np.ones((rows * (height + text), columns * (width + gap) - gap, 3))
-    colors = cluster_colors(int(volume.max(initial=0)))
     corners = []
     for number, k in enumerate(shown):
         top, left = (number // columns) * (height + text) + text, (number % columns) * (width + gap)
@@ -186,7 +242,7 @@ def _slice(labels: np.ndarray, grey: np.ndarray | None, colors: np.ndarray, scal
     if grey is not None:
         image[np.isfinite(grey)] = grey[np.isfinite(grey), None]
     own = labels > 0
-    opacity = 1.0 if grey is None else _OPACITY
+    opacity = 1.0 if grey is None else OPACITY
     image[own] = opacity * colors[labels[own] - 1] + (1 - opacity) * image[own]
     image, labels = (np.repeat(np.repeat(part, scale, axis=0), scale, axis=1) for part in (image, labels))
     if scale > 2:

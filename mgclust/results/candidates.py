@@ -29,9 +29,12 @@ def candidate_results(result: Result) -> dict[int, Result]:
     table = {name[5:]: np.asarray(values) for name, values in result.arrays.items() if name.startswith("scan_")}
     numbers, labels = table["n_clusters"].tolist(), result.arrays["candidates"]
     exemplars = np.split(np.asarray(result.arrays["candidate_centers"]), np.cumsum(numbers, dtype=np.int64))
+    # A parcellation is fitted with all numbers of parcels, and each candidate can be repeated with its own.
+    given = result.parameters
     return {
         k: replace(
             result,
+            parameters={**given, "n_parcels": k} if "n_parcels" in given else given,
             labels=labels[:, at],
             arrays={"centers": exemplars[at]},
             scores={name: values[at].item() for name, values in table.items()},

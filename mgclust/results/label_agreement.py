@@ -1,8 +1,8 @@
-"""Agreement of two labellings of the same rows, for ``mgclust compare`` and for scores against true labels."""
+"""Agreement of two labellings of the same rows: with ``mgclust compare``, with true labels, and with an atlas."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from mgclust.base.dask_arrays import computed, is_dask
 from mgclust.base.errors import InputError
 from mgclust.outside.quoting import shortened
 
-__all__ = ["adjusted_rand", "compare_labels"]
+__all__ = ["AtlasAgreement", "adjusted_rand", "compare_labels", "compare_with_atlas"]
 
 MAX_PAIRS = 1 << 22  # the best matching is computed for at most this many pairs of clusters
 NOISE = ("cluster", "drop")
@@ -119,6 +119,75 @@ def compare_labels(first: Any, second: Any, *, noise: str = "cluster") -> dict[s
         "inverse_purity": int(counts.max(axis=1).sum()) / n,
         "error_rate": error,
     }
+
+
+class AtlasAgreement(NamedTuple):
+    """Agreement of clusters with the labels of an atlas.
+
+    Attributes
+    ----------
+    ari : float or None
+        Adjusted Rand index of the rows that are in a cluster and have a label; None if there is no such row.
+    rows : int
+        Number of these rows.
+    label : ndarray of shape (n_clusters,), int64
+        For each cluster, the label that most of its rows have, as a position from 0; the first of equally frequent
+        labels. -1 if none of its rows has a label.
+    dice : ndarray of shape (n_clusters,), float64
+        Dice coefficient of the cluster and this label: twice the number of rows in both, divided by the sum of the
+        numbers of rows in each. 0 if none of the rows of the cluster has a label.
+    """
+
+    ari: float | None
+    rows: int
+    label: np.ndarray
+    dice: np.ndarray
+
+
+def compare_with_atlas(labels: np.ndarray, codes: np.ndarray, n_labels: int) -> AtlasAgreement:
+    """Compare clusters with the labels of an atlas.
+
+    In a result, `ari` and `rows` are the scores ``atlas_ari`` and ``atlas_rows``. The arrays ``atlas_index``,
+    ``atlas_name`` and ``atlas_dice`` have one entry per cluster: the value of the label in the atlas (0 for no label),
+    its name, and the Dice coefficient.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n,), int
+        Cluster of each row: 0, 1, ...; negative for no cluster.
+    codes : ndarray of shape (n,), int
+        Label of each row in the atlas: 0 to `n_labels` - 1; -1 for no label.
+    n_labels : int
+        Number of labels.
+
+    Returns
+    -------
+    AtlasAgreement
+
+    References
+    ----------
+    L. R. Dice, Measures of the amount of ecologic association between species, Ecology 26:297-302, 1945.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mgclust.results.label_agreement import compare_with_atlas
+    >>> found = compare_with_atlas(np.array([0, 0, 0, 1, 1]), np.array([0, 0, 1, 1, -1]), 2)
+    >>> found.rows, found.label.tolist(), found.dice.tolist()
+    (4, [0, 1], [0.8, 0.5])
+    """
+    clusters = int(labels.max(initial=-1)) + 1
+    both = (labels >= 0) & (codes >= 0)
+    pairs, counts = np.unique(labels[both].astype(np.int64) * n_labels + codes[both], return_counts=True)
+    cluster, label = np.divmod(pairs, n_labels)
+    order = np.lexsort((label, -counts, cluster))
+    first = order[np.flatnonzero(np.diff(cluster[order], prepend=-1))]  # the most frequent label of each cluster
+    own, theirs = (np.bincount(each[each >= 0], minlength=1) for each in (labels, codes))
+    best, dice = np.full(clusters, -1, np.int64), np.zeros(clusters)
+    best[cluster[first]] = label[first]
+    dice[cluster[first]] = 2 * counts[first] / (own[cluster[first]] + theirs[label[first]])
+    ari = adjusted_rand(labels[both], codes[both]) if both.any() else None
+    return AtlasAgreement(ari, int(both.sum()), best, dice)
 
 
 def _one_dimensional(labels: Any, name: str) -> np.ndarray:

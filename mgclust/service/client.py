@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from mgclust.base.errors import InputError
+from mgclust.data.subjects import subject_of
 from mgclust.service.connection import CHUNK_BYTES, ServiceConnection
 from mgclust.service.remote_job import RemoteJob
 
@@ -52,6 +53,8 @@ class Service(ServiceConnection):
         *,
         mask: str | os.PathLike[str] | None = None,
         confounds: Sequence[str | os.PathLike[str]] | None = None,
+        surfaces: Sequence[str | os.PathLike[str]] | None = None,
+        atlas: Sequence[str | os.PathLike[str]] | None = None,
         options: dict[str, Any] | None = None,
         resources: dict[str, float] | None = None,
         priority: int = 0,
@@ -71,6 +74,11 @@ class Service(ServiceConnection):
             Mask of a volume; see `mgclust.open_dataset`.
         confounds : sequence of paths, optional
             Table of confounds of each run of a BOLD series; see `mgclust.open_dataset`.
+        surfaces : sequence of paths, optional
+            Surfaces of a CIFTI file; see `mgclust.open_dataset`.
+        atlas : sequence of paths, optional
+            Files of labels with which the clusters are compared, and the table of their names; see
+            `mgclust.open_dataset`.
         options : dict, optional
             Options for reading the files: ``columns``, ``standardize``, ``detrend``, ``n_nodes`` and others. Options
             that name columns are given as text, as on the command line: for example, ``{"weight": "none"}`` for a graph
@@ -128,12 +136,16 @@ class Service(ServiceConnection):
         }  # fmt: skip
         if mask is not None:
             request["mask"] = source(mask)
-        if confounds is not None:
-            request["confounds"] = [source(path) for path in confounds]
+        for name, several in (("confounds", confounds), ("surfaces", surfaces), ("atlas", atlas)):
+            if several is not None:
+                request[name] = [source(path) for path in several]
         return RemoteJob(self, self.call("POST", "/jobs", json=request))
 
     def upload(self, path: str | os.PathLike[str]) -> str:
         """Upload a file.
+
+        If only a folder of a BOLD file states its subject, the upload's name begins with the subject:
+        ``sub-01/bold.nii.gz`` becomes ``sub-01_bold.nii.gz``.
 
         Parameters
         ----------
@@ -161,7 +173,11 @@ class Service(ServiceConnection):
                 while part := file.read(CHUNK_BYTES):
                     yield part
 
-        answer = self.call("PUT", f"/uploads/{_safe_name(path.name)}", parts=parts)
+        name = path.name
+        if name.lower().endswith((".nii", ".nii.gz")) and subject_of(name) is None:
+            subject = subject_of(os.path.abspath(path))
+            name = name if subject is None else f"{subject}_{name}"
+        answer = self.call("PUT", f"/uploads/{_safe_name(name)}", parts=parts)
         return str(answer["id"])
 
     def uploads(self, limit: int = 50) -> list[dict[str, Any]]:

@@ -29,7 +29,8 @@ from mgclust.algorithms.communities import estimator as communities
 from mgclust.algorithms.density_peaks.result_warnings import CHOSEN_BY, RowCounts, warnings_of
 from mgclust.algorithms.density_peaks.topography.significance import Peaks
 from mgclust.algorithms.fuzzy_c_means.result_warnings import problems_of
-from mgclust.algorithms.parcellation.estimator import Parcellation
+from mgclust.algorithms.parcellation.estimator import _doubts as doubts_of_parcels
+from mgclust.algorithms.parcellation.estimator import _individual_doubts as individual_doubts
 from mgclust.algorithms.silhouette.estimator import Silhouette, distances_left_out
 from mgclust.base.errors import MAX_SENTENCE, AmbiguousCountWarning, ClusteringWarning, Doubt, WeakStructureWarning
 from mgclust.data.sparse import SparseRows
@@ -208,11 +209,17 @@ def of_communities(rng):
 
 
 def parcels(rng):
-    numbers = [number(rng, 5) for _ in range(2)]
-    model = SimpleNamespace(n_clusters_=max(numbers), _numbers=sorted(numbers))
-    table = {f"scan_{name}dcbc": rng.normal(size=2) for name in ("", "random_", "coordinates_")}
-    table["scan_n_clusters"] = np.array(sorted(numbers))
-    yield from Parcellation._doubts(model, table, dict.fromkeys(numbers, PASSES))
+    numbers = tuple(sorted(number(rng, 5) for _ in range(2)))
+    names = [f"sub-{number(rng)}" for _ in range(int(rng.integers(1, 30)))]
+    for found, agreed in ((np.nan, 0), (abs(rng.normal()), 0), (100, 0.1), (100, 0.9)):
+        table = {f"scan_{name}dcbc": np.full(2, found if not name else 0.5) for name in ("", "random_", "coordinates_")}
+        table |= {"scan_split_half_ari": np.full(2, agreed), "scan_coordinates_split_half_ari": np.full(2, 0.5)}
+        value = SimpleNamespace(
+            numbers=numbers, passes=[PASSES] * 2, n_constant=number(rng, 5), chosen=1, evaluation=table,
+            random_dcbc=rng.normal(size=20),
+        )  # fmt: skip
+        yield from doubts_of_parcels(value, number(rng, 6))
+    yield from individual_doubts([PASSES] * len(names), names)
 
 
 def silhouettes(rng):

@@ -689,8 +689,8 @@ def test_other_formats_are_told_what_is_read(tmp_path, name):
 
 
 def test_options_of_volumes_are_refused_for_tables():
-    assert "mask=... applies to volumes" in refusal(X, mask="mask.nii")
-    assert "constant=... applies to volumes" in refusal(X, constant="drop")
+    assert "mask=... applies to BOLD series" in refusal(X, mask="mask.nii")
+    assert "constant=... applies to BOLD series" in refusal(X, constant="drop")
 
 
 def test_relative_paths_are_found_from_elsewhere(tmp_path, monkeypatch):

@@ -1,16 +1,19 @@
 """GIFTI: meshes and labels back from every form of file, hostile files refused; CIFTI rows as neighbours on meshes."""
 
 import base64
+import hashlib
 import itertools
+import pickle
 import re
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 nibabel = pytest.importorskip("nibabel")
 
-from mgclust import open_dataset, plots, silhouette_samples  # noqa: E402
+from mgclust import Parcellation, open_dataset, plots, silhouette_samples  # noqa: E402
 from mgclust.base.errors import InputError, InsufficientMemoryError, MgclustError  # noqa: E402
 from mgclust.data.labels import read_label_pair, read_labels  # noqa: E402
 from mgclust.data.location import Location  # noqa: E402
@@ -179,7 +182,7 @@ def cortex(tmp_path, rng):
         save_surface(tmp_path / f"{side}.surf.gii", coordinates + shift, triangles, f"Cortex{side}")
         for side, shift in (("Left", [-70, 0, 0]), ("Right", [70, 1, 0]))
     ]
-    return open_dataset(path), models, surfaces
+    return open_dataset(path, surfaces=surfaces), models, surfaces
 
 
 def expected_lists(dataset, models, triangles, connectivity):
@@ -201,9 +204,9 @@ def expected_lists(dataset, models, triangles, connectivity):
 
 @pytest.mark.parametrize("connectivity", [6, 18, 26])
 def test_grayordinates_that_touch(cortex, connectivity):
-    dataset, models, surfaces = cortex
+    dataset, models, _ = cortex
     assert dataset.shape[0] == len(models) - 3
-    graph = neighbors_of(dataset, connectivity, surfaces)
+    graph = neighbors_of(dataset, connectivity)
     lists = [graph.columns[a:b].tolist() for a, b in itertools.pairwise(graph.starts)]
     expected = expected_lists(dataset, models, sphere(1)[1], connectivity)
     assert lists == expected and any(expected[-1]) and sum(map(len, expected)) > 300
@@ -219,8 +222,8 @@ def test_structures_touch_and_are_apart(cortex):
 
 
 def test_coordinates(cortex):
-    dataset, models, surfaces = cortex
-    where = coordinates_of(dataset, surfaces)
+    dataset, models, _ = cortex
+    where = coordinates_of(dataset)
     assert where.shape == (dataset.shape[0], 3) and where.dtype == np.float64
     coordinates = sphere(1)[0]
     shifts = {"CIFTI_STRUCTURE_CORTEX_LEFT": [-70, 0, 0], "CIFTI_STRUCTURE_CORTEX_RIGHT": [70, 1, 0]}
@@ -233,46 +236,101 @@ def test_coordinates(cortex):
         np.testing.assert_allclose(own, expected, rtol=1e-6)
 
 
-def test_surfaces_belong_to_structures_by_name_or_in_order(cortex, tmp_path):
+def with_surfaces(dataset, surfaces):
+    return open_dataset(dataset.runs[0].location.path, surfaces=surfaces)
+
+
+def test_surfaces_belong_to_structures_by_metadata_or_name_or_in_order(cortex, tmp_path):
     dataset, _, surfaces = cortex
     coordinates, triangles = sphere(1)
-    where, graph = coordinates_of(dataset, surfaces), neighbors_of(dataset, surfaces=surfaces)
-    unnamed = [
-        save_surface(tmp_path / f"{shift[0]}.gii", coordinates + shift, triangles)
-        for shift in ([-70, 0, 0], [70, 1, 0])
-    ]
+    where, graph = coordinates_of(dataset), neighbors_of(dataset)
+
+    def unnamed(*names):
+        return [
+            save_surface(tmp_path / name, coordinates + shift, triangles)
+            for name, shift in zip(names, ([-70, 0, 0], [70, 1, 0]), strict=True)
+        ]
+
+    plain = unnamed("a.gii", "b.gii")
     extra = save_surface(tmp_path / "cerebellum.surf.gii", *sphere(0), "Cerebellum")
-    meshes = [mesh_of(path) for path in surfaces]
-    for given in (surfaces[::-1], unnamed, [unnamed[1], surfaces[0]], (*meshes, extra), [str(s) for s in surfaces]):
-        np.testing.assert_array_equal(coordinates_of(dataset, given), where)
-        assert np.array_equal(neighbors_of(dataset, surfaces=given).columns, graph.columns)
-    other = coordinates_of(dataset, unnamed[::-1])
-    assert not np.array_equal(other, where)
+    named = [
+        unnamed(*names)[::-1]
+        for names in (
+            ("sub-01_hemi-L_white.surf.gii", "sub-01_hemi-R_white.surf.gii"),
+            ("1.L.mid.surf.gii", "1.R.mid.surf.gii"),
+            ("lh.white.gii", "rh.white.gii"),
+        )
+    ]
+    for given in (
+        surfaces[::-1],
+        plain,
+        [plain[1], surfaces[0]],
+        (*surfaces, extra),
+        ",".join(map(str, surfaces)),
+        *named,
+    ):
+        opened = with_surfaces(dataset, given)
+        np.testing.assert_array_equal(coordinates_of(opened), where)
+        assert np.array_equal(neighbors_of(opened).columns, graph.columns)
+    assert not np.array_equal(coordinates_of(with_surfaces(dataset, plain[::-1])), where)
 
 
-@pytest.mark.parametrize("call", [lambda d, s: neighbors_of(d, surfaces=s), coordinates_of])
-def test_wrong_surfaces(cortex, tmp_path, call):
+def test_surfaces_are_recorded_and_read_again_in_another_process(cortex, tmp_path):
+    dataset, _, surfaces = cortex
+    described = dataset.describe()
+    assert described["surfaces"] == list(map(str, surfaces)) and "atlas" not in described
+    alone = open_dataset(dataset.runs[0].location.path)
+    assert "surfaces" not in alone.describe()
+    sums = [hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in (dataset.runs[0].location.path, *surfaces)]
+    assert alone.fingerprint() == sums[0]
+    assert dataset.fingerprint() == hashlib.sha256("\n".join(sums).encode()).hexdigest()
+    copy = pickle.loads(pickle.dumps(dataset))
+    assert len(pickle.dumps(dataset)) < 10_000
+    np.testing.assert_array_equal(coordinates_of(copy), coordinates_of(dataset))
+    save_surface(surfaces[1], sphere(1)[0] + 1, sphere(1)[1], "CortexRight")
+    assert "surfaces of" in (said := refusal(coordinates_of, pickle.loads(pickle.dumps(dataset)))) and "changed" in said
+
+
+def test_wrong_surfaces(cortex, tmp_path):
     dataset, _, (left, right) = cortex
-    message = refusal(call, dataset, None)
-    assert "surfaces=None, but" in message and "cortex_left (42 vertices) and cortex_right (42 vertices)" in message
-    assert "give surfaces=[left, right]: the .surf.gii file of each" in message
-    assert "surfaces has none for cortex_right" in refusal(call, dataset, left)
-    assert "surfaces has none for cortex_left and cortex_right" in refusal(call, dataset, [])
-    assert "are both of cortex_left" in refusal(call, dataset, [left, left])
+    path = dataset.runs[0].location.path
+    for call in (neighbors_of, coordinates_of, Parcellation(9, client=None).fit):
+        message = refusal(call, open_dataset(path))
+        assert "surfaces=None, but" in message and "cortex_left (42 vertices) and cortex_right (42 vertices)" in message
+        assert "give surfaces: the .surf.gii file of each" in message
+        if call in (neighbors_of, coordinates_of):
+            assert "is not a BOLD series" in refusal(call, open_dataset(np.ones((4, 2))))
     small = save_surface(tmp_path / "small.surf.gii", *sphere(0))
-    assert "has 12 vertices, but cortex_right of" in refusal(call, dataset, [left, small])
-    assert "there is no structure for" in refusal(call, dataset, [left, right, small])
-    assert "surfaces is a int" in refusal(call, dataset, 7)
-    assert "surfaces is a dict" in refusal(call, dataset, {"left": left})
-    assert "is not a BOLD series" in refusal(call, open_dataset(np.ones((4, 2))), None)
+    labels = save_labels(tmp_path / "l.label.gii", np.arange(42), "CortexRight")
+    volume = tmp_path / "b.nii"
+    nibabel.save(nibabel.Nifti1Image(np.random.default_rng(0).random((3, 3, 3, 5)), AFFINE), volume)
+    for given, says in (
+        (left, "surfaces has none for cortex_right"),
+        ([], "surfaces is empty"),
+        ([left, left], "are both of cortex_left"),
+        ([left, small], "has 12 vertices, but cortex_right of"),
+        ([left, right, small], "there is no structure for"),
+        (7, "surfaces is a int"),
+        ({"left": left}, "surfaces is a dict"),
+        ([left, labels], "0 arrays of coordinates (its arrays: LABEL); give a .surf.gii file"),
+        ([left, volume], "is not a whole GIFTI file"),
+        ([left, path], "is not a whole GIFTI file"),
+        (f"{left}, {tmp_path / 'none.surf.gii'}", "none.surf.gii does not exist"),
+        ([left, tmp_path], "is a directory"),
+        ("", "give the paths of .surf.gii files"),
+    ):
+        assert says in refusal(open_dataset, path, surfaces=given)
+    assert "surfaces applies to CIFTI files" in refusal(open_dataset, volume, surfaces=[left, right])
+    for option in ("surfaces", "atlas"):
+        assert f"{option}=... applies to BOLD series" in refusal(open_dataset, np.ones((4, 2)), **{option: left})
 
 
 def test_one_hemisphere_or_voxels_only(tmp_path, rng):
     left = save_surface(tmp_path / "l.surf.gii", *sphere(1), "CortexLeft")
     right = save_surface(tmp_path / "r.surf.gii", *sphere(1), "CortexRight")
-    one = open_dataset(save_series(tmp_path / "a.dtseries.nii", models_of(rng, right=False, subcortical=False), rng))
+    one = save_series(tmp_path / "a.dtseries.nii", models_of(rng, right=False, subcortical=False), rng)
     for given in (left, [left], [left, right]):
-        assert coordinates_of(one, given).shape == (34, 3)
+        assert coordinates_of(open_dataset(one, surfaces=given)).shape == (34, 3)
     voxels = models_of(rng, left=False, right=False)
     deep = open_dataset(save_series(tmp_path / "b.dtseries.nii", voxels, rng))
     expected = expected_lists(deep, voxels, np.empty((0, 3), int), 26)
@@ -293,7 +351,6 @@ def test_nifti_rows_are_voxels(tmp_path, rng):
     expected = [np.flatnonzero(abs(voxels - voxel).sum(axis=1) == 1).tolist() for voxel in voxels]
     assert [graph.columns[a:b].tolist() for a, b in itertools.pairwise(graph.starts)] == expected
     np.testing.assert_allclose(coordinates_of(dataset), nibabel.affines.apply_affine(AFFINE, voxels))
-    assert "applies to CIFTI" in refusal(neighbors_of, dataset, 6, ["a.surf.gii"])
 
 
 def test_grayordinates_that_occur_twice_are_refused(tmp_path, rng):
@@ -441,7 +498,7 @@ def test_labels_of_grayordinates(cortex, parcels, tmp_path, rng):
     write_labels(dataset, np.full(dataset.shape[0], 4), tmp_path, method="other")
     other = str(tmp_path / "sub-01_desc-other_dseg.dlabel.nii")
     for first, second in ((out, other), (str(paths[0]), other)):
-        one, two = read_label_pair(first, second)
+        one, two, _ = read_label_pair(first, second)
         np.testing.assert_array_equal(one, expected)
         assert (two == 5).all() and len(two) == len(expected)
     assert np.array_equal(read_label_pair(other, out)[1], expected)
@@ -462,9 +519,26 @@ def test_labels_of_grayordinates(cortex, parcels, tmp_path, rng):
     assert "not whole numbers" in refusal(read_labels, changed)
     save(np.repeat(keys, 2, axis=0), (["x", "y"], [table, table]))
     assert "of 2 maps of Label by BrainModel" in refusal(read_labels, changed)
-    save(keys[:, 1:], (["x"], [table]), models[1:])
-    assert "has other grayordinates than" in refusal(read_labels, changed, dataset)
-    assert "has other grayordinates than" in refusal(read_label_pair, other, str(changed))
+    save(keys[:, 1:], (["x"], [table]), models[1:])  # without the first grayordinate
+    np.testing.assert_array_equal(read_labels(changed, dataset)[1:], found[dataset.chosen][1:])
+    assert read_labels(changed, dataset)[0] == -1
+    one, two = read_label_pair(other, str(changed))[:2]
+    rows = np.where(dataset.chosen, 5, -1)
+    keys_there = np.where((np.arange(len(models)) > 0) & (np.arange(len(models)) != 9), np.arange(len(models)), -1)
+    either = (rows >= 0) | (keys_there >= 0)
+    assert np.array_equal(one, rows[either]) and np.array_equal(two, keys_there[either])
+    save(keys[:, ::-1], (["x"], [table]), models[::-1])  # in another order
+    np.testing.assert_array_equal(read_labels(changed, dataset), found[dataset.chosen])
+    deep = models[np.asarray(models.volume_mask)]
+    save(keys[:, : len(deep)], (["x"], [table]), deep)
+    only = tmp_path / "only.dlabel.nii"
+    changed.rename(only)
+    cortex_alone = models[~np.asarray(models.volume_mask)]
+    save(keys[:, : len(cortex_alone)], (["x"], [table]), cortex_alone)
+    assert "has no grayordinate in common with" in refusal(read_label_pair, str(only), str(changed))
+    save(np.ones((1, 40), np.float32), (["x"], [table]), models_of(rng, size=50, right=False, subcortical=False))
+    assert "has 50 vertices of cortex_left, but" in refusal(read_labels, changed, dataset)
+    assert "has 42 vertices of cortex_left, but" in refusal(read_label_pair, str(changed), other)
     assert "are of grayordinates, but the rows are not" in refusal(read_labels, changed, open_dataset(np.eye(5)))
     changed.write_bytes((tmp_path / "sub-01_bold.dtseries.nii").read_bytes())
     assert "maps of Series by BrainModel" in refusal(read_labels, changed)
@@ -481,7 +555,7 @@ def test_comparison_of_labels_of_vertices(parcels, tmp_path):
     _, paths = parcels
     left, right = map(str, paths[3:])
     written = np.asarray(nibabel.load(left).darrays[0].data)
-    one, other = read_label_pair(left, left)
+    one, other, _ = read_label_pair(left, left)
     assert one.tolist() == other.tolist() == written[written > 0].tolist()
     atlas = np.where(np.arange(42) % 3 > 0, np.arange(42) % 3, 0)
     path = str(save_labels(tmp_path / "atlas.label.gii", atlas, "CortexLeft"))
@@ -491,7 +565,7 @@ def test_comparison_of_labels_of_vertices(parcels, tmp_path):
         (path, str(tmp_path / "out"), False),
         (str(tmp_path / "out"), path, True),
     ):
-        pair = read_label_pair(first, second)
+        pair = read_label_pair(first, second)[:2]
         one, other = pair[::-1] if turned else pair
         np.testing.assert_array_equal(one, np.where(atlas > 0, atlas, -1)[either])
         np.testing.assert_array_equal(other, np.where(written > 0, written, -1)[either])

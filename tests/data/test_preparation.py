@@ -454,7 +454,7 @@ def test_what_was_done_is_described(tmp_path, files, table):
         ({"confounds": True, "fd_threshold": -1}, "fd_threshold=-1 should be a finite number > 0"),
         ({"confounds": True, "confound_names": "csf,trans_*", "dummy_volumes": 56}, "but needs at least 5 with 3"),
         ({"confounds": "none.tsv", "confound_names": "csf"}, "none.tsv does not exist"),
-        ({"confounds": ["a.tsv", "b.tsv"], "confound_names": "csf"}, "names 2 files, but there are 1 runs"),
+        ({"confounds": ["a.tsv", "b.tsv"], "confound_names": "csf"}, "names 2 file(s), but there are 1 run(s)"),
         ({"confounds": 3, "confound_names": "csf"}, "confounds=3 names no table; give the path"),
         ({"confounds": "", "confound_names": "csf"}, "confounds='' names no table; give the path"),
         ({"confounds": np.ones(3), "confound_names": "csf"}, "names no table; give the path"),
@@ -533,7 +533,7 @@ def test_a_filter_needs_a_repetition_time(tmp_path, files, series):
 
 def test_options_apply_to_volumes(tmp_path):
     for option in preparation.PREPARATION_OPTIONS:
-        assert f"{option.name}=... applies to volumes" in refusal(np.ones((3, 4)), **{option.name: 1})
+        assert f"{option.name}=... applies to BOLD series" in refusal(np.ones((3, 4)), **{option.name: 1})
 
 
 def test_nilearn_is_needed_only_by_its_steps(files, monkeypatch):

@@ -4,6 +4,7 @@ import csv
 import gzip
 import json
 import pickle
+import re
 import subprocess
 import sys
 
@@ -249,13 +250,13 @@ def test_labels_of_volumes(tmp_path, series, mask, atlas):
     np.testing.assert_array_equal(read_labels(path), np.where(mask, values, -1).ravel())
     other = np.roll(values, 1, axis=0)
     second = save(tmp_path / "second.nii", other.astype(np.float32))
-    one, two = read_label_pair(str(path), str(second))
+    one, two, _ = read_label_pair(str(path), str(second))
     either = (values > 0) | (other > 0)
     assert np.array_equal(one, np.where(values > 0, values, -1)[either])
     assert np.array_equal(two, np.where(other > 0, other, -1)[either])
     (tmp_path / "out").mkdir()
     write_labels(dataset, values[mask] - 1, tmp_path / "out")
-    assert np.array_equal(*read_label_pair(str(tmp_path / "out"), str(path)))
+    assert np.array_equal(*read_label_pair(str(tmp_path / "out"), str(path))[:2])
     own = silhouette_samples(dataset, values[mask], client=None)
     assert np.array_equal(silhouette_samples(dataset, path, client=None), own)
     (tmp_path / "rows.txt").write_text("1\n2\n")
@@ -526,13 +527,76 @@ def test_labels_go_back_to_their_voxels(tmp_path, series, mask, kind):
     assert [int(rows[2][f"exemplar_{axis}"]) for axis in "ijk"] == voxel.tolist()
     where = (AFFINE @ [*voxel, 1])[:3]
     np.testing.assert_allclose([float(rows[2][f"exemplar_{axis}_mm"]) for axis in "xyz"], where, atol=0.006)
-    middle = (AFFINE @ [*dataset.voxels[labels == 0].mean(axis=0), 1])[:3]
-    np.testing.assert_allclose([float(rows[0][f"center_{axis}_mm"]) for axis in "xyz"], middle, atol=0.006)
+    for k, row in enumerate(rows):  # the centre is the voxel of the cluster that is nearest to its mean
+        own = [tuple(voxel) for voxel in dataset.voxels[labels == k].tolist()]
+        places = {voxel: (AFFINE @ [*voxel, 1])[:3] for voxel in own}
+        mean = sum(places.values()) / len(own)
+        center = tuple(int(row[f"center_{axis}"]) for axis in "ijk")
+        assert center in own and volume[center] == k + 1
+        away = {voxel: np.linalg.norm(place - mean) for voxel, place in places.items()}
+        assert away[center] == pytest.approx(min(away.values()))
+        np.testing.assert_allclose([float(row[f"center_{axis}_mm"]) for axis in "xyz"], places[center], atol=0.006)
     said = json.loads(paths[2].read_text())
     assert said["Parameters"] == {"dc": 0.5} and said["Method"] == "density-peaks"
     assert said["WithoutCluster"] == (labels < 0).sum() and said["Sources"] == [str(path)]
     write_labels(dataset, labels, tmp_path, method="density-peaks")
     assert "exemplar" not in paths[1].read_text()
+
+
+def test_files_are_as_bids_wants_them(tmp_path, series, mask):
+    """The table and the JSON file of BIDS derivatives; nilearn names the parcels by the table."""
+    from scipy import ndimage
+
+    maskers = pytest.importorskip("nilearn.maskers")
+    path = save(tmp_path / "sub-01_task-rest_bold.nii.gz", series)
+    dataset = open_dataset(path, mask=save_mask(tmp_path / "m.nii", mask))
+    labels = np.arange(dataset.shape[0]) % 3
+    labels[labels == 1] = 2  # no row has the label 1
+    volume, table, sidecar = write_labels(dataset, labels, tmp_path, method="parcellation", centers=[0, 0, 2])
+    rows = list(csv.DictReader(table.open(), delimiter="\t"))
+    assert list(rows[0])[:5] == ["index", "name", "size", "pieces", "color"]
+    assert len({row["name"] for row in rows}) == len(rows) == 3
+    assert all(re.fullmatch("#[0-9a-f]{6}", row["color"]) for row in rows)
+    assert (rows[1]["size"], rows[1]["center_i"], rows[1]["center_x_mm"]) == ("0", "n/a", "n/a")
+    said = json.loads(sidecar.read_text())
+    assert said["Name"] == "sub-01_task-rest_desc-parcellation"
+    assert all(said[column]["Description"] for column in rows[0])
+    assert [column for column in rows[0] if said[column].get("Units") == "mm"] == [
+        f"{what}_{axis}_mm" for what in ("center", "exemplar") for axis in "xyz"
+    ]
+    values = np.asarray(nibabel.load(volume).dataobj)
+    assert set(np.unique(values)) - {0} == {int(row["index"]) for row in rows if row["size"] != "0"}
+
+    pieces = [ndimage.label(values == int(row["index"]), np.ones((3, 3, 3)))[1] for row in rows]
+    assert [int(row["pieces"]) for row in rows] == pieces
+    assert f"3 clusters of {dataset.shape[0]} voxels by their time series, in {sum(pieces)} conn" in said["Description"]
+
+    masker = maskers.NiftiLabelsMasker(volume, lut=table, standardize=None, strategy="mean")
+    means = masker.fit_transform(nibabel.load(path))
+    names = [masker.region_names_[k] for k in range(means.shape[1])]
+    assert names == ["parcel 1", "parcel 3"]
+    for name, column in zip(names, means.T, strict=True):
+        np.testing.assert_allclose(column, series[values == int(name.split()[1])].mean(axis=0), rtol=1e-5)
+
+
+def test_parcels_are_coloured_by_place_or_as_requested(tmp_path, series):
+    dataset = open_dataset(save(tmp_path / "b.nii", series))
+    labels = np.arange(dataset.shape[0]) * 4 // dataset.shape[0]
+
+    def written(**more):
+        table = write_labels(dataset, labels, tmp_path, **more)[1]
+        return [row["color"] for row in csv.DictReader(table.open(), delimiter="\t")]
+
+    def codes(colors):
+        return ["#" + "".join(f"{round(255 * part):02x}" for part in color) for color in colors]
+
+    by_place = plots.parcel_colors(dataset.to_grid(labels + 1), dataset.runs[0].grid.affine)
+    assert written(method="parcellation") == written(method="parcellation") == codes(by_place)
+    assert written(method="canopy") == codes(plots.cluster_colors(4))
+    given = np.eye(4)[:, :3]
+    assert written(method="parcellation", colors=given) == codes(given)
+    with pytest.raises(InputError, match=r"colors has shape \(3, 3\), it should be \(4, 3\)"):
+        written(colors=np.eye(3))
 
 
 def test_a_header_without_orientation_stays_so(tmp_path, series):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 
 import pytest
+from numba.core import event
 
 pytestmark = pytest.mark.slow
 
@@ -152,3 +154,30 @@ with on_compiling(lambda: print("one")):
 """
     assert ran(tell, NUMBA_CACHE_DIR=str(tmp_path / "cache")).stdout == "one\none\none\n3.0 2\n"
     assert ran(tell, NUMBA_CACHE_DIR=str(tmp_path / "cache")).stdout == "3.0 2\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_wait_for_the_end_of_a_compilation(number):
+    """Errors of Python functions that LLVM calls are lost, and so would be the error that a signal raises."""
+    reached = []
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    def compile_two():
+        with event.trigger_event("numba:compile"):
+            with event.trigger_event("numba:compile"):
+                signal.raise_signal(number)
+                reached.append("inner")
+            reached.append("outer")
+
+    before = signal.signal(number, stop)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            compile_two()
+        assert reached == ["inner", "outer"]
+        assert signal.getsignal(number) is stop
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
+    finally:
+        signal.signal(number, before)

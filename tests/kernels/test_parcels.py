@@ -8,8 +8,10 @@ from sklearn.cluster import ward_tree
 
 from mgclust.algorithms.parcellation.merge_cuts import labels_after
 from mgclust.data.neighbors import checked_neighbors, volume_neighbors
+from mgclust.kernels.parcels import borders, pair_correlations, ward
 from mgclust.kernels.parcels.borders import PASSES, edge_products, move_borders
 from mgclust.kernels.parcels.ward import ward_merges
+from mgclust.kernels.toolkit.threads import share
 from oracles import parcels as oracle
 
 
@@ -136,6 +138,57 @@ def test_moves_mend_borders_that_were_drawn_wrongly():
     wrong = (np.arange(n) >= 48).astype(int)
     labels, passes = move_borders(rows, *graph, wrong, nothing)
     assert labels.tolist() == truth.tolist() and 1 < passes < 10
+
+
+def test_work_is_cut_into_slices_that_change_no_bit(monkeypatch):
+    graph, n = grid((9, 8, 6), density=0.8)
+    rows = unit(np.random.default_rng(10).normal(size=(n, 12)))
+    merges, costs = ward_merges(rows, *graph, nothing)
+    before = labels_after(merges, n, 20)
+    labels, passes = move_borders(rows, *graph, before, nothing, 0.01)
+    for module in (ward, borders):
+        monkeypatch.setattr(module, "SLICE", 16)
+    calls = []
+    again = ward_merges(rows, *graph, calls.append)
+    np.testing.assert_array_equal(again[0], merges)
+    np.testing.assert_array_equal(again[1], costs)
+    slices = -(-n // 16)
+    assert calls[:slices] == [0] * slices and calls == sorted(calls) and len(calls) >= 2 * slices - 1
+    calls.clear()
+    moved, count = move_borders(rows, *graph, before, calls.append, 0.01)
+    np.testing.assert_array_equal(moved, labels)
+    assert count == passes and calls == sorted(calls) and len(calls) == passes * slices
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize("after", [0, 1, 5])
+def test_an_error_of_the_progress_ends_the_work(monkeypatch, after):
+    """A run is cancelled in this way."""
+    monkeypatch.setattr(ward, "SLICE", 16)
+    monkeypatch.setattr(borders, "SLICE", 16)
+    monkeypatch.setattr(pair_correlations, "TASK_BLOCKS", 1)
+    graph, n = grid((9, 8, 6))
+    rows = unit(np.random.default_rng(11).normal(size=(n, 12)))
+    labels, places = np.zeros(n, np.int32), np.argwhere(np.ones((9, 8, 6), bool)) * 3.0
+    seen = []
+
+    def stop(done):
+        seen.append(done)
+        if len(seen) > after:
+            raise Stopped
+
+    for work in (
+        lambda: ward_merges(rows, *graph, stop),
+        lambda: move_borders(rows, *graph, np.arange(n) // (n // 2), stop),
+        lambda: pair_correlations.correlations_by_distance(rows, places, labels[None], 1.0, 20, stop),
+    ):
+        seen.clear()
+        with share(1), pytest.raises(Stopped):
+            work()
+        assert len(seen) == after + 1
 
 
 def test_products_of_neighbours_are_correlations():

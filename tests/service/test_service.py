@@ -144,6 +144,18 @@ def test_a_job_whose_data_are_bad_fails_with_its_sentence(running, ann, tmp_path
             "preference=.* should name a file as",
         ),
         ({"parameters": {"n_clusters": {"upload": "none"}}}, "arrays are not accepted"),
+        ({"method": "parcellation", "parameters": {"n_parcels": {"upload": "none"}}}, "arrays are not accepted"),
+        *(
+            (
+                {"method": "parcellation", "parameters": {"n_parcels": wrong}},
+                "n_parcels=.* should be an integer >= 1, or",
+            )
+            for wrong in ([], [5, 5], [0, 5], [5, "6"], [[5]], [5, None], [5, 6.5], [True], "5,,6", 0)
+        ),
+        (
+            {"method": "fuzzy-c-means", "parameters": {"n_clusters_range": [5, 2]}},
+            r"n_clusters_range=\[5, 2\] should be two",
+        ),
         (
             {"method": "fuzzy-c-means", "parameters": {"n_clusters": 2, "init": {"path": "/etc/x.npy"}}},
             "path='/etc/x.npy' is not a file or folder below",

@@ -445,3 +445,18 @@ def test_a_password_on_the_command_line_is_refused(command, tmp_path, capsys):
     assert run_command([command, "--cpu", "--data", str(tmp_path / "data"), "--database", url]) == 2
     error = capsys.readouterr().err
     assert "should hold no password" in error and "secret" not in error
+
+
+def test_an_upload_keeps_the_subject_that_a_folder_states(answers, tmp_path):
+    sent = {
+        "sub-01/bold.nii.gz": "sub-01_bold.nii.gz",
+        "sub-01/sub-02_bold.nii": "sub-02_bold.nii",
+        "sub-01/t.tsv": "t.tsv",
+    }
+    answers.by = lambda request: httpx.Response(201, json={"id": ID})
+    (tmp_path / "sub-01").mkdir()
+    for name in sent:
+        (tmp_path / name).write_bytes(b"1")
+        Service().upload(tmp_path / name)
+    names = [request.url.raw_path.decode().rpartition("/")[2] for request in answers.requests]
+    assert names == list(sent.values())

@@ -438,6 +438,35 @@ def test_by_keyboard_at_the_width_of_a_phone(browser, running, points, tmp_path)
 
 
 @pytest.mark.slow
+def test_a_parcellation_with_several_numbers(browser, running, tmp_path):
+    """Its form takes the numbers as text; the page of the job shows the report and lists the candidates."""
+    make_bold(shape=(6, 6, 5), n_parcels=3, n_timepoints=40, noise=0.3).save(tmp_path)
+    sign_in(browser, running)
+    browser.wait("document.querySelector('#method option')")
+    browser.run("(() => { const m = document.querySelector('#method'); m.value = 'parcellation';"
+                "m.dispatchEvent(new Event('change')); })()")  # fmt: skip
+    browser.run("document.querySelector('#new-job').open = true")
+    browser.run("for (const part of document.querySelectorAll('#new-job details')) part.open = true")
+    browser.choose_file("#files", tmp_path / "bold.nii.gz")
+    browser.choose_file("#mask", tmp_path / "mask.nii.gz")
+
+    def give(numbers):
+        browser.run(f"document.querySelector('#parameters [data-name=n_parcels]').value = '{numbers}'")
+        browser.click("#submission button[type=submit]")
+
+    give("2,,3")
+    browser.wait("document.querySelector('#problem')?.innerText.includes('should be an integer >= 1, or several')")
+    give("3,2,5")
+    browser.wait("document.querySelector('#title')?.innerText.includes('SUCCEEDED')")
+    browser.wait("!document.querySelector('#report').hidden")
+    assert "3,2,5" in browser.run("document.querySelector('#request').innerText")
+    files = browser.run("document.querySelector('#files').innerText")
+    for name in ("candidates/2/labels.npy", "candidates/5/labels.npy", "parcel_evaluation.png", "report.html"):
+        assert name in files
+    assert all("400 (Bad Request)" in each for each in browser.errors)  # the first numbers
+
+
+@pytest.mark.slow
 def test_the_form_has_all_that_a_submission_may_have(browser, running, points, tmp_path):
     """Made of what the service says of its methods; checked by what arrives there."""
     make_bold(shape=(5, 5, 4), n_parcels=2, n_timepoints=20).save(tmp_path)
@@ -449,6 +478,7 @@ def test_the_form_has_all_that_a_submission_may_have(browser, running, points, t
     browser.choose_file("#mask", tmp_path / "mask.nii.gz")
     (tmp_path / "confounds.tsv").write_text("csf\n" + "".join(f"{k % 3}\n" for k in range(20)))
     browser.choose_file("#confounds", tmp_path / "confounds.tsv")
+    browser.choose_file("#atlas", tmp_path / "truth.nii.gz")
     given = {
         "#parameters": {"n_clusters": "2", "metric": "correlation", "random_state": "7"},
         "#options": {
@@ -472,10 +502,24 @@ def test_the_form_has_all_that_a_submission_may_have(browser, running, points, t
     assert request["options"] == {"standardize": "zscore", "detrend": True, "constant": "refuse",
                                   "smoothing_fwhm": 4, "confound_names": "csf"}  # fmt: skip
     assert [each["name"] for each in request["confounds"]] == ["confounds.tsv"]
+    assert [each["name"] for each in request["atlas"]] == ["truth.nii.gz"] and info["scores"]["atlas_ari"] <= 1
     assert (request["resources"], request["report"], info["priority"]) == ({"workers": 1}, False, -7)
     assert (request["sources"][0]["name"], request["mask"]["name"]) == ("bold.nii.gz", "mask.nii.gz")
-    submission = set(Submission.model_fields) - {"method", "sources", "mask", "confounds", "key", "priority", "report"}
+    others = {"method", "sources", "mask", "confounds", "surfaces", "atlas", "key", "priority", "report"}
+    submission = set(Submission.model_fields) - others
     assert submission == {group[1:] for group in given}  # nothing that the form does not know
+    (running.root / "cut.nii.gz").write_bytes((tmp_path / "bold.nii.gz").read_bytes()[:-100])
+    browser.open(running.url)
+    browser.wait("document.querySelector('#resources [data-name=workers]')")
+    browser.choose_file("#files", tmp_path / "bold.nii.gz")
+    cut = f"{running.root}/cut.nii.gz"
+    browser.run(f"document.querySelector('#surfaces-path').value = '{cut}, {cut}'")
+    browser.run("document.querySelector('#new-job').open = true")
+    browser.click("#submission button[type=submit]")
+    browser.wait("document.querySelector('#title')?.innerText.includes('FAILED')")
+    told = running.client("ann").job(browser.run("location.pathname.split('/').pop()")).info
+    assert [each["path"] for each in told["request"]["surfaces"]] == [cut] * 2
+    assert "surfaces applies to CIFTI files" in told["error"]
 
     def choose(method):
         browser.open(running.url)

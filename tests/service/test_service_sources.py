@@ -12,10 +12,12 @@ import httpx
 import numpy as np
 import pytest
 
-from mgclust import cli, open_dataset
+from mgclust import Parcellation, cli, open_dataset
 from mgclust.base.errors import InputError, InsufficientMemoryError
 from mgclust.datasets import make_bold
+from mgclust.results.label_agreement import compare_with_atlas
 from support.service_process import MAX_ROWS
+from support.surfaces import models_of, save_series, save_surface, sphere
 from support.waiting import wait_for
 
 pytestmark = pytest.mark.xdist_group("service")
@@ -232,3 +234,143 @@ def test_a_series_is_prepared_with_its_table(running, ann, tmp_path, monkeypatch
     assert info["state"] == "SUCCEEDED" and info["request"]["options"] == {"smoothing_fwhm": 6, "confound_names": "cs*"}
     assert cli.run_command([*call, "--remote"]) == 2
     assert "confounds='auto' does not work with --remote" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_parcels_of_a_group_are_among_the_files_of_a_job(ann, tmp_path):
+    """Subjects of uploads come from their names, and from folders on the machine of the client."""
+    for subject in (1, 2):
+        made = make_bold(shape=(5, 5, 4), n_parcels=2, n_timepoints=20, random_state=subject)
+        made.save(tmp_path / f"sub-{subject}")
+    runs, mask = [tmp_path / f"sub-{subject}" / "bold.nii.gz" for subject in (1, 2)], tmp_path / "sub-1" / "mask.nii.gz"
+    with pytest.raises(InputError, match=r"files of 2 subjects \(sub-1, sub-2\); give group=True"):
+        ann.submit("parcellation", runs, mask=mask, n_parcels=2).wait()
+    job = ann.submit("parcellation", runs, mask=mask, n_parcels=2, group=True).wait()
+    result = job.result(tmp_path / "result")
+    assert result.diagnostics["subjects"] == ["sub-1", "sub-2"]
+    names = sorted(path.name for path in (tmp_path / "result" / "individual" / "sub-2").iterdir())
+    assert names == [f"sub-2_desc-parcellation_dseg.{end}" for end in ("json", "nii.gz", "tsv")]
+
+
+@pytest.fixture
+def cortex(tmp_path):
+    """A series of grayordinates, its surfaces, and an atlas: the labels of both hemispheres."""
+    rng = np.random.default_rng(0)
+    coordinates, triangles = sphere(1)
+    series = save_series(tmp_path / "sub-1_bold.dtseries.nii", models_of(rng, subcortical=False), rng)
+    surfaces, atlas = [], []
+    for side in ("Left", "Right"):
+        surfaces.append(save_surface(tmp_path / f"{side}.surf.gii", coordinates, triangles, f"Cortex{side}"))
+        atlas.append(save_labels(tmp_path / f"{side}.label.gii", 1 + np.arange(42) % 3, f"Cortex{side}"))
+    return series, surfaces, atlas
+
+
+def save_labels(path, keys, structure):
+    gifti = pytest.importorskip("nibabel").gifti
+    labels = gifti.GiftiDataArray(keys.astype(np.int32), "NIFTI_INTENT_LABEL", "NIFTI_TYPE_INT32")
+    meta = gifti.GiftiMetaData({"AnatomicalStructurePrimary": structure})
+    path.write_bytes(gifti.GiftiImage(meta=meta, darrays=[labels]).to_bytes())
+    return path
+
+
+def below(running, paths):
+    """Copies of files in the folder that the service may read."""
+    for path in paths:
+        (running.root / path.name).write_bytes(path.read_bytes())
+    return [running.root / path.name for path in paths]
+
+
+def test_parcels_of_grayordinates_with_surfaces_and_an_atlas(running, ann, cortex, tmp_path):
+    """Surfaces and atlases are sources: uploads, or files below a root."""
+    series, surfaces, atlas = cortex
+    how = {"n_parcels": 6, "report": False}
+    job = ann.submit("parcellation", series, surfaces=surfaces, atlas=atlas, **how).wait()
+    result = job.result(tmp_path / "result")
+    local = open_dataset(series, surfaces=surfaces, atlas=atlas)
+    assert result.source["sha256"] == local.fingerprint()
+    assert [os.path.basename(name) for name in result.source["surfaces"]] == ["Left.surf.gii", "Right.surf.gii"]
+    assert result.source["atlas_sha256"] == [hashlib.sha256(path.read_bytes()).hexdigest() for path in atlas]
+    alone = Parcellation(6, client=None, device="cpu").fit(local).result_
+    np.testing.assert_array_equal(result.labels, alone.labels)
+    for name in ("atlas_index", "atlas_name", "atlas_dice"):
+        np.testing.assert_array_equal(result.arrays[name], alone.arrays[name])
+    assert job.info["scores"]["atlas_ari"] == pytest.approx(alone.scores["atlas_ari"])
+    (there,), faces, labels = below(running, [series]), below(running, surfaces), below(running, atlas)
+    again = ann.submit("parcellation", there, surfaces=faces, atlas=labels, remote=True, **how).wait()
+    np.testing.assert_array_equal(again.result(tmp_path / "again").labels, alone.labels)
+
+
+def test_surfaces_and_atlases_that_are_refused(running, ann, cortex, tmp_path):
+    series, surfaces, atlas = cortex
+    (there,), faces = below(running, [series]), below(running, surfaces)
+    (running.root / "away.surf.gii").symlink_to(surfaces[1])
+    upload = ann.upload(series)
+    for name in ("surfaces", "atlas"):
+        for given, says in (
+            ([{"path": str(surfaces[0])}], "not a file or folder below"),
+            ([{"path": str(running.root / "away.surf.gii")}], "not a file or folder below"),
+            ([{"path": str(running.root / ".." / "data" / "token")}], "not a file or folder below"),
+            ([{"upload": "guess"}], "not one of your uploads"),
+            ([], name),
+            (str(surfaces[0]), name),
+            ([{"upload": upload, "path": "/x"}], "either"),
+        ):
+            request = {"method": "parcellation", "sources": [{"upload": upload}], name: given}
+            with pytest.raises(InputError, match=says):
+                ann.call("POST", "/jobs", json=request)
+        with pytest.raises(InputError, match=name):
+            request = {"method": "parcellation", "sources": [{"upload": upload}], "options": {name: str(surfaces[0])}}
+            ann.call("POST", "/jobs", json=request)
+        with pytest.raises(InputError, match=f"{name} does not apply to communities"):
+            ann.submit("communities", series, **{name: surfaces})
+    bomb = tmp_path / "bomb.surf.gii"
+    bomb.write_text('<?xml version="1.0"?><!DOCTYPE GIFTI [<!ENTITY a "b">]><GIFTI>&a;</GIFTI>')
+    (secret,) = below(running, [tmp_path / "bomb.surf.gii"])
+    secret.write_text("<GIFTI><MetaData>the secret")
+    for options, says in (
+        ({"surfaces": [surfaces[0]]}, "surfaces has none for cortex_right"),
+        ({}, "surfaces=None, but sub-1_bold.dtseries.nii has vertices of"),
+        ({"surfaces": [surfaces[0], bomb]}, "bomb.surf.gii declares entities, which are rejected"),
+        ({"surfaces": [*surfaces, atlas[0]]}, "0 arrays of coordinates"),
+        ({"surfaces": surfaces, "atlas": [surfaces[0]]}, "0 arrays of labels"),
+        ({"surfaces": surfaces, "atlas": [series]}, "sub-1_bold.dtseries.nii' does not suit"),
+        ({"surfaces": surfaces, "atlas": [atlas[0], atlas[0]]}, "are both of cortex_left"),
+    ):
+        job = ann.submit("parcellation", series, n_parcels=6, report=False, **options)
+        with pytest.raises(InputError, match=says) as caught:
+            job.wait()
+        assert str(running.data) not in str(caught.value)
+    job = ann.submit("parcellation", there, surfaces=[faces[0], secret], remote=True, n_parcels=6, report=False)
+    with pytest.raises(InputError, match="is not a whole GIFTI file") as caught:
+        job.wait()
+    assert "the secret" not in str(caught.value)
+
+
+@pytest.mark.slow
+def test_an_atlas_is_sent_with_the_table_next_to_it(running, ann, tmp_path, monkeypatch, capsys):
+    make_bold(shape=(6, 6, 5), n_parcels=3, n_timepoints=24).save(tmp_path)
+    (tmp_path / "truth.tsv").write_text("index\tname\n1\tone\n2\ttwo\n3\tthree\n")
+    monkeypatch.setenv("MGCLUST_URL", running.url)
+    monkeypatch.setenv("MGCLUST_TOKEN", header_of(ann)["Authorization"].split()[1])
+    how = ["--metric", "correlation", "--n-clusters", "3", "--detrend", "--no-report", "--wait"]
+    call = ["submit", "density-peaks", str(tmp_path / "bold.nii.gz"), "--mask", str(tmp_path / "mask.nii.gz"),
+            "--atlas", str(tmp_path / "truth.nii.gz"), *how]  # fmt: skip
+    assert cli.run_command(call) == 0, capsys.readouterr().err
+    job = ann.job(capsys.readouterr().out.split()[0])
+    assert [each["name"] for each in job.info["request"]["atlas"]] == ["truth.nii.gz", "truth.tsv"]
+    assert set(job.result(tmp_path / "result").arrays["atlas_name"].tolist()) == {"one", "two", "three"}
+    chosen = ann.call("POST", f"/jobs/{job.id}/centers/save", json={"n_clusters": 2})
+    other = ann.job(chosen["id"]).result(tmp_path / "other")
+    local = open_dataset(
+        tmp_path / "bold.nii.gz", tmp_path / "mask.nii.gz", detrend=True, atlas=tmp_path / "truth.nii.gz"
+    )
+    own = compare_with_atlas(np.asarray(other.labels), local.atlas.codes, 3)
+    assert other.scores["atlas_ari"] == pytest.approx(own.ari) and len(own.dice) == 2
+    np.testing.assert_allclose(other.arrays["atlas_dice"], own.dice)
+    files = below(running, [tmp_path / name for name in ("bold.nii.gz", "mask.nii.gz", "truth.nii.gz", "truth.tsv")])
+    call = ["submit", "density-peaks", str(files[0]), "--mask", str(files[1]), "--remote", "--atlas",
+            f"{files[2]},{files[3]}", *how]  # fmt: skip
+    assert cli.run_command(call) == 0, capsys.readouterr().err
+    found = ann.job(capsys.readouterr().out.split()[0]).result(tmp_path / "remote")
+    assert set(found.arrays["atlas_name"].tolist()) == {"one", "two", "three"}
+    assert job.info["scores"]["atlas_ari"] == found.scores["atlas_ari"]

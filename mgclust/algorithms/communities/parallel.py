@@ -47,27 +47,26 @@ from mgclust.algorithms.communities.matching import coarsen
 from mgclust.engine.spmd import Context
 from mgclust.kernels.masks import all_true
 
-__all__ = ["communities", "connected_parts"]
+__all__ = ["Effort", "communities", "connected_parts"]
 
 Array = Any
 NOISE = 0.5
 
 
 class Effort(NamedTuple):
-    """Limits of the search in graphs of up to `entries` entries (twice the edges)."""
+    """Limits of the search."""
 
-    entries: float
     starts: int  # several starts have one cycle each, and are then combined
     cycles: int  # largest number of cycles on the whole graph; with several starts, after they have been combined
     least_rise: float  # smallest rise of modularity in a cycle after which another cycle follows
-    few: float  # see `rounds`
+    few: float = 0.2  # see `rounds`
 
 
-EFFORTS = (
-    Effort(1 << 12, 10, 2, 1e-5, 0.2),
-    Effort(1 << 18, 6, 2, 1e-5, 0.2),
-    Effort(1 << 20, 2, 7, 1e-5, 0.2),
-    Effort(math.inf, 1, 7, 1e-4, 0.35),
+EFFORTS = (  # in graphs of up to so many entries (twice the edges)
+    (1 << 12, Effort(10, 2, 1e-5)),
+    (1 << 18, Effort(6, 2, 1e-5)),
+    (1 << 20, Effort(2, 7, 1e-5)),
+    (math.inf, Effort(1, 7, 1e-4, 0.35)),
 )
 AGREED_CYCLES = 4  # cycles on the graph of the nodes on which all starts agree
 
@@ -80,7 +79,9 @@ class Found(NamedTuple):
     modularity: float
 
 
-def communities(context: Context, level: Level, seed: int) -> tuple[Array, list[dict[str, Any]]]:
+def communities(
+    context: Context, level: Level, seed: int, effort: Effort | None = None
+) -> tuple[Array, list[dict[str, Any]]]:
     """Find communities of large modularity, as the docstring of this module describes.
 
     Parameters
@@ -89,6 +90,8 @@ def communities(context: Context, level: Level, seed: int) -> tuple[Array, list[
         Receives the progress.
     level : Level
     seed : int
+    effort : Effort, optional
+        Limits of the search; by default, smaller graphs have more starts.
 
     Returns
     -------
@@ -98,7 +101,7 @@ def communities(context: Context, level: Level, seed: int) -> tuple[Array, list[
         State after each cycle: ``start``, ``cycle`` (0: before the first), ``n_clusters``, ``levels``, ``modularity``.
         The combination of several starts is reported as further starts.
     """
-    effort = next(effort for effort in EFFORTS if level.entries <= effort.entries)
+    effort = effort or next(effort for entries, effort in EFFORTS if level.entries <= entries)
     search = _Search(context, effort)
     seeds = [seed * 1009 + start for start in range(effort.starts + 2)]
     if effort.starts == 1:

@@ -11,22 +11,26 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.base import Clusterer, Inputs, UnconvergedWarning, WarmUp
-from mgclust.algorithms.parcellation.evaluation import chosen
-from mgclust.algorithms.parcellation.options import CONNECTIVITIES, ParcellationOptions
+from mgclust.algorithms.parcellation.evaluation import kept
+from mgclust.algorithms.parcellation.options import ParcellationOptions
 from mgclust.algorithms.parcellation.presentation import ParcellationPresentation
 from mgclust.algorithms.parcellation.ranks import ParcellationOutput, estimate, parcellate
-from mgclust.base.errors import AmbiguousCountWarning, Doubt, InputError, WeakStructureWarning
+from mgclust.algorithms.parcellation.subject_series import SubjectColumns, columns_of_subjects
+from mgclust.base.errors import AmbiguousCountWarning, DataWarning, Doubt, InputError, WeakStructureWarning
 from mgclust.data import Dataset
 from mgclust.data.neighbors import RowNeighbors, checked_neighbors, coordinates_of, neighbors_of
 from mgclust.data.readers.volumes import VolumeDataset
 from mgclust.engine.spmd import Outcome, RunSpec, Work
 from mgclust.kernels.parcels.borders import PASSES
+from mgclust.outside.quoting import shortened
 from mgclust.params import Integer
 from mgclust.results.result import Result
 
 __all__ = ["Parcellation"]
 
 ONE_RANK = {"cpu": float("inf"), "cuda": float("inf")}  # after the rows are collected, rank 0 does all the work
+DEVIATIONS = 4  # by so many standard deviations, the DCBC must exceed the mean of random parcels
+LEAST_POINTS = 4  # with fewer points in time, Fisher's variance of a correlation, 1 / (points - 3), has no value
 LEAST_HALF = 10  # smallest number of points in time of a half; correlations of fewer cannot be compared
 
 
@@ -66,6 +70,15 @@ class Parcellation(ParcellationOptions, Clusterer):
         (26). It has no effect if `fit` is given the neighbours.
     evaluate : bool, default=False
         Also compare the parcels of both halves of the series if a single number of parcels is requested.
+    group : bool, default=False
+        Whether the rows are BOLD series of several subjects. The similarity of two voxels is then the mean over the
+        subjects of the correlations of their series, and the halves are halves of the subjects: the first half of them,
+        sorted by name, and the others. With `refine`, each subject also gets individual parcels: they begin as the
+        group's parcels, and their borders move by the subject's own series, so that parcel p of a subject corresponds
+        to parcel p of the group.
+
+        The subject is the BIDS entity ``sub-`` in the name of a file, or else in the name of a folder. If no file
+        states a subject, each file is a subject. Without `group`, files of several subjects are rejected.
     device : {"auto", "cpu", "cuda"}, default="auto"
         See `DensityPeaks`. Only communities and affinity propagation use a GPU.
     client, n_workers, workers, resources, retries, verbose
@@ -89,6 +102,13 @@ class Parcellation(ParcellationOptions, Clusterer):
     evaluation_ : dict of str to ndarray, or None
         Scores of each number of parcels, if they were evaluated: see
         `mgclust.algorithms.parcellation.evaluation.evaluate`, without the prefix ``scan_``.
+    subjects_ : list of str, or None
+        Names of the subjects of a group, in the order of the columns of `individual_labels_`.
+    individual_labels_ : ndarray of shape (n_samples, n_subjects), int32, or None
+        Parcels of each subject of a group, for the chosen number of parcels; None without `group` or `refine`.
+    individual_scores_ : dict of str to ndarray of shape (n_subjects,), or None
+        Scores of the subjects' parcels: see
+        `mgclust.algorithms.parcellation.individual_parcels.IndividualParcels`, without the prefix ``subject_``.
     timings_, result_, n_features_in_
         See `DensityPeaks`.
 
@@ -122,21 +142,20 @@ class Parcellation(ParcellationOptions, Clusterer):
         """See `mgclust.algorithms.Method.warm_ups`."""
         return (WarmUp((3000, 40), {"n_parcels": [20, 40]}, seconds=2),)
 
-    def fit(self, X: Any, y: Any = None, *, neighbors: Any = None, surfaces: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, neighbors: Any = None) -> Self:
         """Find parcels of the rows of `X`.
 
         Parameters
         ----------
         X : path, array of shape (n_samples, n_features) or Dataset
-            A BOLD series that `open_dataset` has opened with its mask, or other rows if `neighbors` is given.
+            A BOLD series that `open_dataset` has opened with its mask or, for a CIFTI file, with its surfaces; or
+            other rows if `neighbors` is given.
         y : ignored
             Not used; exists for compatibility with scikit-learn.
         neighbors : sparse matrix of shape (n_samples, n_samples), or int array of shape (n_edges, 2), optional
             Pairs of rows that are neighbours, in the form that `mgclust.data.neighbors.checked_neighbors` takes. By
-            default, voxels of a BOLD series are neighbours if they touch (see `connectivity`).
-        surfaces : path or sequence of paths, optional
-            Surfaces of a CIFTI file, as in `mgclust.data.neighbors.neighbors_of`: a .surf.gii file for each hemisphere
-            of the cortex.
+            default, voxels of a BOLD series are neighbours if they touch (see `connectivity`), and vertices are
+            neighbours if an edge of their surface joins them.
 
         Returns
         -------
@@ -146,13 +165,14 @@ class Parcellation(ParcellationOptions, Clusterer):
         Raises
         ------
         InputError
-            The neighbours of the rows are unknown, or a number of parcels is not possible with their graph.
+            The neighbours of the rows are unknown, a number of parcels is not possible with their graph, or the number
+            of subjects does not suit `group`.
         """
-        self._places = neighbors, surfaces
+        self._neighbors = neighbors
         try:
             return self._fit(X)
         finally:
-            del self._places
+            del self._neighbors
 
     def labels_for(self, k: int) -> Any:
         """Return the labels for one of the fitted numbers of parcels.
@@ -180,9 +200,15 @@ class Parcellation(ParcellationOptions, Clusterer):
 
     def _run_spec(self, parameters: dict[str, Any], inputs: Inputs) -> RunSpec:
         dataset, numbers = inputs.dataset, parameters["n_parcels"]
+        subjects = columns_of_subjects(dataset, parameters["group"])
         graph = self._graph(dataset, parameters["connectivity"])
         n, t = dataset.shape
         pieces, piece = _pieces(graph)
+        if t < LEAST_POINTS:
+            raise InputError(
+                f"{dataset.name} has {t} points in time, but should have >= {LEAST_POINTS}, because correlations of "
+                "fewer points are arbitrary; give longer series."
+            )
         if numbers[-1] > n:
             raise InputError(f"n_parcels={numbers[-1]} should be <= {n}, the number of rows; request fewer parcels.")
         if numbers[0] < pieces:
@@ -192,11 +218,8 @@ class Parcellation(ParcellationOptions, Clusterer):
                 "pieces."
             )
         evaluated = parameters["evaluate"] or len(numbers) > 1
-        if evaluated and t < 2 * LEAST_HALF:
-            raise InputError(
-                f"{t} points in time should be >= {2 * LEAST_HALF} to compare halves of the series; give one number of "
-                "parcels without evaluate, or longer series."
-            )
+        if evaluated:
+            _check_lengths(t, subjects)
         arguments = {
             "numbers": numbers,
             "algorithm": parameters["algorithm"],
@@ -205,15 +228,21 @@ class Parcellation(ParcellationOptions, Clusterer):
             "starts": graph.starts,
             "columns": graph.columns,
             "coordinates": self._coordinates(dataset) if evaluated else None,
+            "subjects": subjects,
             "seed": parameters["random_state"],
         }
-        need = partial(estimate, entries=len(graph.columns), algorithm=parameters["algorithm"], evaluated=evaluated)
-        return RunSpec(parcellate, arguments, need, "float32", work=Work(n, "rows", ONE_RANK))
+        need = partial(
+            estimate,
+            entries=len(graph.columns),
+            algorithm=parameters["algorithm"],
+            evaluated=evaluated,
+            n_subjects=len(subjects or ()),
+            count=len(numbers),
+        )
+        return RunSpec(parcellate, arguments, need, "float32", metric="correlation", work=Work(n, "rows", ONE_RANK))
 
     def _graph(self, dataset: Dataset, connectivity: int) -> RowNeighbors:
-        if connectivity not in CONNECTIVITIES:
-            raise InputError(f"connectivity={connectivity} should be 6, 18 or 26: the number of neighbours of a voxel.")
-        given, surfaces = getattr(self, "_places", (None, None))
+        given = getattr(self, "_neighbors", None)
         if given is not None:
             return checked_neighbors(given, dataset.shape[0])
         if not isinstance(dataset, VolumeDataset):
@@ -221,20 +250,25 @@ class Parcellation(ParcellationOptions, Clusterer):
                 f"{dataset.name} holds rows without places, so their neighbours are unknown; give a BOLD series "
                 "(.nii or .nii.gz) with its mask or, in Python, fit(X, neighbors=...)."
             )
-        return neighbors_of(dataset, connectivity, surfaces)
+        return neighbors_of(dataset, connectivity)
+
+    def _warnings_of(self, dataset: Dataset) -> list[str]:
+        """See `Method`; a parcellation never joins the subjects as one series."""
+        joined = dataset.joined_subjects if isinstance(dataset, VolumeDataset) else []
+        return [text for text in dataset.warnings if text not in joined]
 
     def _coordinates(self, dataset: Dataset) -> np.ndarray:
         """Return the coordinates of each row in mm; rows without coordinates are placed in a line."""
         if isinstance(dataset, VolumeDataset):
-            return coordinates_of(dataset, getattr(self, "_places", (None, None))[1])
+            return coordinates_of(dataset)
         return np.arange(dataset.shape[0], dtype=np.float64)[:, None] * [1.0, 0.0, 0.0]
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
         value: ParcellationOutput = outcome.value
         table = value.evaluation
         self._numbers, self._candidates = value.numbers, outcome.arrays["candidates"]
-        self.n_clusters_ = chosen(table) if table is not None and len(value.numbers) > 1 else value.numbers[-1]
-        at = value.numbers.index(self.n_clusters_)
+        at = value.chosen
+        self.n_clusters_ = value.numbers[at]
         self.labels_ = self._candidates[:, at].copy()
         self.cluster_centers_indices_, self.homogeneity_ = value.centers[at], value.homogeneity[at]
         self.evaluation_ = None if table is None else {name[5:]: column for name, column in table.items()}
@@ -242,7 +276,18 @@ class Parcellation(ParcellationOptions, Clusterer):
         if len(value.numbers) > 1:
             arrays |= {"candidates": self._candidates, "candidate_centers": np.concatenate(value.centers)}
         arrays |= table or {}
-        warnings = self._doubts(table, dict(zip(value.numbers, value.passes, strict=True)))
+        if value.random_dcbc is not None:
+            arrays["random_dcbc"] = value.random_dcbc
+        diagnostics: dict[str, Any] = {"passes": value.passes[at], "unconverged_levels": value.unconverged}
+        self.subjects_ = self.individual_labels_ = self.individual_scores_ = None
+        if frame["parameters"]["group"] and isinstance(inputs.dataset, VolumeDataset):
+            self.subjects_ = diagnostics["subjects"] = list(inputs.dataset.runs_of_subjects())
+        warnings = _doubts(value, inputs.dataset.shape[0])
+        if value.individual is not None:
+            self.individual_labels_ = outcome.arrays["individual_labels"]
+            self.individual_scores_ = {name[8:]: scores for name, scores in value.individual.scores.items()}
+            arrays |= {"individual_labels": self.individual_labels_, **value.individual.scores}
+            warnings += _individual_doubts(value.individual.passes, diagnostics["subjects"])
         scores = {"n_clusters": self.n_clusters_, "homogeneity": self.homogeneity_}
         if self.evaluation_ is not None:
             scores |= {name: float(self.evaluation_[name][at]) for name in ("held_out", "dcbc", "split_half_ari")}
@@ -250,37 +295,84 @@ class Parcellation(ParcellationOptions, Clusterer):
             labels=self.labels_,
             arrays=arrays,
             scores=scores,
-            diagnostics={"passes": value.passes[at], "unconverged_levels": value.unconverged},
+            diagnostics=diagnostics,
             warnings=warnings,
             **frame,
         )
 
-    def _doubts(self, table: dict[str, np.ndarray] | None, passes: dict[int, int]) -> list[Doubt]:
-        """Return doubts about the moves and the chosen number; `passes` maps numbers of parcels to passes of moves."""
-        doubts = [
-            Doubt(
-                f"the borders of {k} parcels still moved after {PASSES} passes; raise compactness.", UnconvergedWarning
-            )
-            for k in passes
-            if passes[k] == PASSES
-        ]
-        if table is None:
-            return doubts
-        at = int(np.flatnonzero(table["scan_n_clusters"] == self.n_clusters_)[0])
-        found, null = table["scan_dcbc"][at], max(table["scan_random_dcbc"][at], table["scan_coordinates_dcbc"][at])
-        if not found > null:
-            text = (
-                f"the DCBC of {self.n_clusters_} parcels on the other half, {found:.3f}, is not above parcels that "
-                f"ignore the series ({null:.3f}): the halves of the series share no parcels."
-            )
-            return [*doubts, Doubt(text, WeakStructureWarning)]
-        if len(self._numbers) > 1 and self.n_clusters_ == self._numbers[-1]:
-            text = (
-                f"the largest number of n_parcels, {self.n_clusters_}, was chosen: larger numbers may be better; add "
-                "some."
-            )
-            return [*doubts, Doubt(text, AmbiguousCountWarning)]
+
+def _doubts(value: ParcellationOutput, n: int) -> list[Doubt]:
+    """Return doubts about the series, the moves and the chosen number of parcels."""
+    doubts = [
+        Doubt(f"the borders of {k} parcels still moved after {PASSES} passes; raise compactness.", UnconvergedWarning)
+        for k, passes in zip(value.numbers, value.passes, strict=True)
+        if passes == PASSES
+    ]
+    if value.n_constant:
+        text = (
+            f"{value.n_constant} of {n} series are constant, so they correlate with no series and their parcels "
+            "are arbitrary; leave them out."
+        )
+        doubts.append(Doubt(text, DataWarning))
+    if value.evaluation is None or value.random_dcbc is None:
         return doubts
+    return doubts + _evidence_doubts(value, value.evaluation, value.random_dcbc)
+
+
+def _evidence_doubts(value: ParcellationOutput, table: dict[str, np.ndarray], null: np.ndarray) -> list[Doubt]:
+    """Return doubts about the chosen number; `null` has the DCBC of random parcels of this number."""
+    at, k = value.chosen, value.numbers[value.chosen]
+    found = float(table["scan_dcbc"][at])
+    if not np.isfinite(found):
+        text = f"n_parcels={k} has no DCBC: no pairs of rows within parcels, or none between; request another number."
+        return [Doubt(text, AmbiguousCountWarning)]
+    drawn = null[np.isfinite(null)]
+    mean, deviation = (float(drawn.mean()), float(drawn.std(ddof=1))) if len(drawn) > 1 else (0.0, 0.0)
+    if not (kept(table)[at] and found > mean + DEVIATIONS * deviation):
+        text = (
+            f"the DCBC of {k} parcels on the other half, {found:.4f}, is not above parcels that ignore the series "
+            f"({mean:.4f} +- {deviation:.4f}); use longer or smoothed series."
+        )
+        return [Doubt(text, WeakStructureWarning)]
+    doubts = []
+    agreed, by_place = float(table["scan_split_half_ari"][at]), float(table["scan_coordinates_split_half_ari"][at])
+    if agreed < by_place:
+        text = (
+            f"the halves agree on {k} parcels (ARI {agreed:.2f}) less than compact parcels of the coordinates do "
+            f"({by_place:.2f}): the number and the borders are uncertain; compare other numbers."
+        )
+        doubts.append(Doubt(text, AmbiguousCountWarning))
+    if len(value.numbers) > 1 and k == value.numbers[-1]:
+        text = f"the largest number of n_parcels, {k}, was chosen: larger numbers may be better; add some."
+        doubts.append(Doubt(text, AmbiguousCountWarning))
+    return doubts
+
+
+def _individual_doubts(passes: list[int], subjects: list[str]) -> list[Doubt]:
+    """Return doubts about the moves of the subjects' parcels; `passes` has the passes of each subject."""
+    names = [name for name, done in zip(subjects, passes, strict=True) if done == PASSES]
+    if not names:
+        return []
+    text = (
+        f"the borders of {len(names)} subject(s) ({shortened(', '.join(names), 60)}) still moved after {PASSES} "
+        "passes; raise compactness."
+    )
+    return [Doubt(text, UnconvergedWarning)]
+
+
+def _check_lengths(t: int, subjects: SubjectColumns | None) -> None:
+    """Reject series that are too short to be compared in halves."""
+    if subjects is None:
+        shortest, whose = t, ""
+    else:
+        lengths = {name: sum(stop - start for start, stop in runs) for name, runs in subjects.items()}
+        name = min(lengths, key=lengths.__getitem__)
+        shortest, whose = lengths[name], f" of {name}"
+    if shortest < 2 * LEAST_HALF:
+        raise InputError(
+            f"{shortest} points in time{whose} should be >= {2 * LEAST_HALF} to compare halves of the series; give one "
+            "number of parcels without evaluate, or longer series."
+        )
 
 
 def _pieces(graph: RowNeighbors) -> tuple[int, np.ndarray]:

@@ -1,9 +1,8 @@
-"""Evidence for parcels: homogeneity, boundaries and agreement of halves, compared with parcels that ignore the series.
+"""Evidence for parcels: homogeneity, boundaries, silhouettes and agreement of halves; table and choice of a number.
 
 Parcels of one half of a series are judged by the other half, so that parcels that follow the noise of their own half
-score lower. Two kinds of null parcels show how large a score gets without any knowledge of the series, for parcels of
-the same number and similar sizes: parcels that grow from random rows, and parcels of the coordinates. `evaluate` makes
-a table of all scores for several numbers of parcels, and `chosen` picks one of these numbers.
+score lower. `evaluate` makes a table of all scores for several numbers of parcels, also for the parcels of
+`null_parcels`, which ignore the series. `chosen` picks one of these numbers.
 
 The graph of neighbours is in compressed form: the neighbours of row i are ``columns[starts[i]:starts[i + 1]]``,
 ascending, and each edge is in the lists of both its rows. An island is a connected component of this graph.
@@ -11,39 +10,57 @@ ascending, and each edge is in the lists of both its rows. An island is a connec
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from mgclust.algorithms.parcellation.merge_cuts import labels_after
+from mgclust.algorithms.parcellation.null_parcels import (
+    checked_places,
+    coordinate_parcels,
+    neighbor_matrix,
+    random_parcels,
+)
+from mgclust.algorithms.parcellation.unit_rows import means_and_lengths, unit_rows
 from mgclust.base.errors import InputError
+from mgclust.kernels import load
+from mgclust.kernels.parcels.borders import add_rows
 from mgclust.kernels.parcels.pair_correlations import correlations_by_distance
-from mgclust.kernels.parcels.ward import ward_merges
 from mgclust.results.label_agreement import adjusted_rand
 
 __all__ = [
     "DistanceProfile",
     "agreement",
     "chosen",
-    "coordinate_parcels",
     "dcbc",
     "distance_profile",
     "evaluate",
     "homogeneity",
+    "kept",
     "n_pieces",
-    "random_parcels",
+    "part_of",
+    "random_dcbc",
+    "silhouettes",
 ]
 
 SLICE = 64  # points in time that are standardised at a time
+ROUNDING = 32  # distances of at most so many units of the last place of 1 count as 0
+DISTANCES = 1 << 20  # distances of rows to parcels that are computed at a time
 BATCH_LABELS = 1 << 23  # labels of the candidates whose sums are computed together
 MAX_BINS = 10_000
 MAX_LABELS = 1 << 20  # bounds labels with gaps, because sums are kept for each number up to the largest label
 MIN_FRACTION = 0.95  # a number of parcels can be chosen if its DCBC is at least this fraction of the best one
+N_DRAWS = 20  # random parcellations with which the chosen number is compared
 NULLS = ("random", "coordinates")
-SCORES = ("homogeneity", "held_out", "dcbc", "split_half_ari")
+SCORES = ("homogeneity", "held_out", "dcbc", "split_half_ari", "silhouette")
+# Ends of the steps of `evaluate` as fractions of its time: null parcels, pairs of near rows, homogeneities and
+# silhouettes.
+STEP_ENDS = (0.05, 0.75, 1.0)
+
+OnProgress = Callable[[float], None]
 
 
 class DistanceProfile(NamedTuple):
@@ -120,7 +137,12 @@ def homogeneity(series: Any, labels: Any) -> float:
 
 
 def distance_profile(
-    series: Any, candidates: Any, coordinates: Any, max_distance: float = 35.0, bin_width: float = 1.0
+    series: Any,
+    candidates: Any,
+    coordinates: Any,
+    max_distance: float = 35.0,
+    bin_width: float = 1.0,
+    on_progress: OnProgress | None = None,
 ) -> DistanceProfile:
     """Average the correlations within and between parcels in bins of distance, for many label vectors at once.
 
@@ -141,6 +163,8 @@ def distance_profile(
     bin_width : float, default=1.0
         Width of a bin in mm. Bin b has the distances from ``b * bin_width`` (excluded) to ``(b + 1) * bin_width``
         (included, with a tolerance of a millionth of a bin), so rows at the same place form no pair.
+    on_progress : callable, optional
+        Receives the completed fraction, often. If it raises an error, the work ends.
 
     Returns
     -------
@@ -162,7 +186,7 @@ def distance_profile(
     """
     rows = _checked_series(series, "series")
     labels = _checked_labels(candidates, len(rows), "candidates")
-    places = _checked_places(coordinates, len(rows))
+    places = checked_places(coordinates, len(rows))
     n_bins = _number_of_bins(max_distance, bin_width)
     # The pairs between parcels are all pairs minus the pairs within parcels. All pairs are computed as the pairs of one
     # large parcel, which consists of all rows in parcels. Candidates share it if the same rows are in no parcel.
@@ -172,7 +196,9 @@ def distance_profile(
         which[c] = large.setdefault((vector < 0).tobytes(), len(large))
     first = [int(np.flatnonzero(which == number)[0]) for number in range(len(large))]
     unions = np.where(labels[first] < 0, np.int32(-1), np.int32(0))
-    sums, counts = correlations_by_distance(_unit(rows), places, np.concatenate([labels, unions]), bin_width, n_bins)
+    vectors, on_progress = np.concatenate([labels, unions]), on_progress or _ignore
+    unit = unit_rows(rows, dtype=rows.dtype)
+    sums, counts = correlations_by_distance(unit, places, vectors, bin_width, n_bins, on_progress)
     inside, n_inside = sums[: len(labels)], counts[: len(labels)]
     across, n_across = sums[len(labels) :][which] - inside, counts[len(labels) :][which] - n_inside
     return DistanceProfile(
@@ -185,7 +211,12 @@ def distance_profile(
 
 
 def dcbc(
-    series: Any, candidates: Any, coordinates: Any, max_distance: float = 35.0, bin_width: float = 1.0
+    series: Any,
+    candidates: Any,
+    coordinates: Any,
+    max_distance: float = 35.0,
+    bin_width: float = 1.0,
+    on_progress: OnProgress | None = None,
 ) -> np.ndarray:
     """Return the distance-controlled boundary coefficient (DCBC) of each candidate.
 
@@ -202,7 +233,7 @@ def dcbc(
 
     Parameters
     ----------
-    series, candidates, coordinates, max_distance, bin_width
+    series, candidates, coordinates, max_distance, bin_width, on_progress
         See `distance_profile`.
 
     Returns
@@ -233,7 +264,63 @@ def dcbc(
     >>> dcbc(series, [[0, 0], [0, 1], [1, 1], [1, 0]], line).round(3).tolist()
     [2.0, -2.0]
     """
-    return distance_profile(series, candidates, coordinates, max_distance, bin_width).dcbc
+    return distance_profile(series, candidates, coordinates, max_distance, bin_width, on_progress).dcbc
+
+
+def silhouettes(series: Any, candidates: Any, on_progress: OnProgress | None = None) -> np.ndarray:
+    """Return the mean silhouette of the rows of each candidate, for the distance 1 - r of two rows with correlation r.
+
+    The silhouette of a row is (b - a) / max(a, b). a is the mean distance of the row to the other rows of its parcel,
+    and b is its mean distance to the rows of another parcel, for the parcel with the smallest mean. The silhouette of a
+    row that is alone in its parcel is 0. If z_i is row i with mean 0 and length 1, then the mean distance of row i to
+    parcel p with n_p rows needs only the sum S_p of the rows of p, so no distance of two rows is computed::
+
+        mean over j in p of (1 - z_i . z_j) = 1 - z_i . S_p / n_p
+
+    Parameters
+    ----------
+    series : array of shape (n, n_timepoints), float32 or float64
+        Series of each row. A constant row has correlation 0 with all rows. Products are computed in the type of the
+        series.
+    candidates : array of shape (n,) or (n, n_candidates), int
+        One label vector per candidate; -1 for rows in no parcel, which are left out.
+    on_progress : callable, optional
+        Receives the completed fraction.
+
+    Returns
+    -------
+    ndarray of shape (n_candidates,), float64
+        Mean silhouette, from -1 to 1; NaN if there are fewer than two parcels.
+
+    Raises
+    ------
+    InputError
+        The series are not finite, or their number differs from the number of labels.
+
+    Notes
+    -----
+    All parcels are compared, also parcels that are far away. A brain has several regions with similar series, so
+    connected parcels have silhouettes near 0, or negative ones.
+
+    References
+    ----------
+    P. J. Rousseeuw, Silhouettes: a graphical aid to the interpretation and validation of cluster analysis, Journal of
+    Computational and Applied Mathematics 20:53-65, 1987.
+
+    Examples
+    --------
+    >>> from mgclust.algorithms.parcellation.evaluation import silhouettes
+    >>> series = [[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [3.0, 2.0, 1.0], [3.0, 2.0, 1.0]]
+    >>> silhouettes(series, [[0, 0], [0, 1], [1, 1], [1, 0]]).round(3).tolist()
+    [1.0, -0.5]
+    """
+    rows = _checked_series(series, "series")
+    labels = _checked_labels(candidates, len(rows), "candidates")
+    unit, found = unit_rows(rows, dtype=rows.dtype), []
+    for at, each in enumerate(labels):
+        (on_progress or _ignore)(at / len(labels))
+        found.append(_silhouette(unit, each))
+    return np.array(found)
 
 
 def n_pieces(labels: Any, starts: Any, columns: Any) -> np.ndarray:
@@ -260,118 +347,15 @@ def n_pieces(labels: Any, starts: Any, columns: Any) -> np.ndarray:
     """
     n = len(starts) - 1
     own = _checked_labels(labels, n, "labels")[0]
-    graph = _graph(starts, columns)
-    row = np.repeat(np.arange(n, dtype=np.int32), np.diff(graph.indptr))
-    kept = own[row] == own[graph.indices]
-    inner = csr_array((np.ones(int(kept.sum()), np.int8), (row[kept], graph.indices[kept])), shape=(n, n))
+    other = np.asarray(columns, np.int32)
+    row = np.repeat(np.arange(n, dtype=np.int32), np.diff(starts))
+    kept = (own[row] == own[other]) & (row < other)  # each pair of neighbours once
+    ends = np.concatenate([[0], np.cumsum(np.bincount(row[kept], minlength=n))])
+    inner = csr_array((np.ones(int(kept.sum()), np.int8), other[kept], ends), shape=(n, n))
     count, piece = connected_components(inner, directed=False)
     of = np.full(count, -1, np.int64)
     of[piece] = own
     return np.bincount(of[of >= 0], minlength=int(own.max(initial=-1)) + 1)
-
-
-def random_parcels(starts: Any, columns: Any, k: int, seed: int = 0) -> np.ndarray:
-    """Grow connected parcels from random rows, without regard to any series.
-
-    The parcels start from k random rows, at least one on each island. Rounds follow until all rows are in parcels. In
-    each round, every row that has no parcel, but neighbours with parcels, joins the parcel of one of these neighbours,
-    which is drawn at random.
-
-    Parameters
-    ----------
-    starts : array of shape (n + 1,), int64
-    columns : array, int32
-        Neighbours of each row.
-    k : int
-        Number of parcels.
-    seed : int, default=0
-        Equal seeds give equal parcels.
-
-    Returns
-    -------
-    ndarray of shape (n,), int32
-        Parcel of each row, from 0 to k - 1.
-
-    Raises
-    ------
-    InputError
-        k is below the number of islands, or above the number of rows.
-
-    Examples
-    --------
-    >>> from mgclust.algorithms.parcellation.evaluation import n_pieces, random_parcels
-    >>> starts, columns = [0, 1, 3, 5, 6], [1, 0, 2, 1, 3, 2]  # four rows in a line
-    >>> n_pieces(random_parcels(starts, columns, 2), starts, columns).tolist()
-    [1, 1]
-    """
-    graph = _graph(starts, columns)
-    islands, island = connected_components(graph, directed=False)
-    _check_k(k, islands, graph.shape[0])
-    return _grown(graph, islands, island, k, seed)
-
-
-def coordinate_parcels(
-    coordinates: Any, starts: Any, columns: Any, k: int | Sequence[int], seed: int | None = None
-) -> np.ndarray:
-    """Make connected, compact parcels of similar size from the coordinates, without regard to any series.
-
-    Ward's method merges neighbours as it does for series, but with the coordinates of the rows instead of their series.
-    With a seed, each coordinate is first moved by a random step, so that two seeds give two parcellations. A step is
-    at most half the distance from a row to its nearest neighbour (the median over all rows). Such steps move a row only
-    within its voxel.
-
-    Parameters
-    ----------
-    coordinates : array of shape (n, 3), float64
-        Coordinates of each row in mm.
-    starts : array of shape (n + 1,), int64
-    columns : array, int32
-        Neighbours of each row.
-    k : int or sequence of int
-        Number of parcels; several numbers are computed from the same merges.
-    seed : int, optional
-        Seed of the random steps. By default, coordinates are used as they are.
-
-    Returns
-    -------
-    ndarray of shape (n,) or (n, len(k)), int32
-        Parcel of each row, from 0 to k - 1, in the order of their first rows.
-
-    Raises
-    ------
-    InputError
-        k is below the number of islands or above the number of rows, or coordinates are not finite.
-
-    References
-    ----------
-    J. H. Ward, Hierarchical grouping to optimize an objective function, Journal of the American Statistical Association
-    58:236-244, 1963.
-
-    Examples
-    --------
-    >>> from mgclust.algorithms.parcellation.evaluation import coordinate_parcels
-    >>> line = [[0, 0, 0], [1, 0, 0], [5, 0, 0], [6, 0, 0]]
-    >>> coordinate_parcels(line, [0, 1, 3, 5, 6], [1, 0, 2, 1, 3, 2], 2).tolist()
-    [0, 0, 1, 1]
-    """
-    graph = _graph(starts, columns)
-    n = graph.shape[0]
-    islands = connected_components(graph, directed=False, return_labels=False)
-    asked = [int(each) for each in np.atleast_1d(k)]
-    for each in asked:
-        _check_k(each, islands, n)
-    places = _checked_places(coordinates, n)
-    if seed is not None:
-        row = np.repeat(np.arange(n), np.diff(graph.indptr))
-        lengths = np.sqrt(((places[row] - places[graph.indices]) ** 2).sum(axis=1))
-        nearest = np.full(n, np.inf)
-        np.minimum.at(nearest, row, lengths)
-        near = nearest[np.isfinite(nearest)]
-        step = float(np.median(near)) / 2 if len(near) else 0.0
-        places = places + np.random.default_rng(seed).uniform(-step, step, places.shape)
-    merges = ward_merges(places, graph.indptr.astype(np.int64), graph.indices.astype(np.int32), lambda _: None)[0]
-    labels = np.stack([labels_after(merges, n, each) for each in asked], axis=1)
-    return labels[:, 0] if np.ndim(k) == 0 else labels
 
 
 def agreement(a: Any, b: Any) -> float:
@@ -417,6 +401,7 @@ def evaluate(
     whole: Any,
     first: Any,
     second: Any,
+    series: Any,
     first_series: Any,
     second_series: Any,
     starts: Any,
@@ -426,6 +411,7 @@ def evaluate(
     seed: int = 0,
     max_distance: float = 35.0,
     bin_width: float = 1.0,
+    on_progress: OnProgress | None = None,
 ) -> dict[str, np.ndarray]:
     """Make a table with the scores of parcels and of null parcels, for several numbers of parcels.
 
@@ -434,8 +420,8 @@ def evaluate(
     whole, first, second : array of shape (n, n_candidates), int
         Parcels of the whole series, of its first half, and of its second half; -1 for rows in no parcel. Column c has
         the same requested number of parcels in all three.
-    first_series, second_series : array of shape (n, n_timepoints), float32 or float64
-        Series of the two halves.
+    series, first_series, second_series : array of shape (n, n_timepoints), float32 or float64
+        The whole series, and the series of its two halves.
     starts : array of shape (n + 1,), int64
     columns : array, int32
         Neighbours of each row.
@@ -445,6 +431,8 @@ def evaluate(
         Seed of the null parcels.
     max_distance, bin_width : float
         See `distance_profile`.
+    on_progress : callable, optional
+        Receives the completed fraction, often. If it raises an error, the evaluation ends.
 
     Returns
     -------
@@ -455,16 +443,18 @@ def evaluate(
         - ``scan_pieces``: number of connected pieces of these parcels.
         - ``scan_smallest``, ``scan_largest``: number of rows of the smallest and the largest of these parcels.
 
-        Real numbers, each the mean of two values:
+        Real numbers:
 
-        - ``scan_homogeneity``: homogeneity of each half's parcels on the same half.
-        - ``scan_held_out``: homogeneity of each half's parcels on the other half.
-        - ``scan_dcbc``: DCBC of each half's parcels on the other half.
-        - ``scan_split_half_ari``: adjusted Rand index of the parcels of the two halves, a single value.
+        - ``scan_homogeneity``, ``scan_silhouette``: homogeneity and mean silhouette of the parcels of the whole series
+          on the whole series.
+        - ``scan_held_out``, ``scan_dcbc``: homogeneity and DCBC of each half's parcels on the other half, each the mean
+          of two values.
+        - ``scan_split_half_ari``: adjusted Rand index of the parcels of the two halves.
 
         The same keys except ``scan_pieces`` for null parcels: ``scan_random_*`` for `random_parcels`, and
         ``scan_coordinates_*`` for `coordinate_parcels` with a seed. The null parcels of the two halves differ by their
-        seeds. There are as many null parcels as parcels of the whole series, but at least one per island.
+        seeds; homogeneity and silhouette are those of the first half's parcels. There are as many null parcels as
+        parcels of the whole series, but at least one per island.
 
     Raises
     ------
@@ -478,29 +468,34 @@ def evaluate(
     >>> rng = np.random.default_rng(0)
     >>> line = np.arange(40)
     >>> starts, columns = np.r_[0, 1 + 2 * line[:-1], 78], np.c_[line - 1, line + 1].ravel()[1:-1]
-    >>> halves = [rng.standard_normal((2, 50))[line // 20] + 0.1 * rng.standard_normal((40, 50)) for _ in range(2)]
+    >>> series = rng.standard_normal((2, 100))[line // 20] + 0.1 * rng.standard_normal((40, 100))
     >>> labels = np.stack([line // 20, line // 10], axis=1)
-    >>> table = evaluate(labels, labels, labels, *halves, starts, columns, np.c_[line, 0 * line, 0 * line])
+    >>> given = labels, labels, labels, series, series[:, :50], series[:, 50:]
+    >>> table = evaluate(*given, starts, columns, np.c_[line, 0 * line, 0 * line])
     >>> table["scan_n_clusters"].tolist(), table["scan_pieces"].tolist(), chosen(table)
     ([2, 4], [2, 4], 2)
     """
     halves = [_checked_series(first_series, "first_series"), _checked_series(second_series, "second_series")]
     n = len(starts) - 1
-    if len(halves[0]) != n or len(halves[1]) != n:
+    if {len(series), *map(len, halves)} != {n}:
         raise InputError(
-            f"series: the halves have {len(halves[0])} and {len(halves[1])} rows, and the graph has {n}; give the same "
-            "rows in the same order."
+            f"series: the halves have {len(halves[0])} and {len(halves[1])} rows, the whole series has {len(series)}, "
+            f"and the graph has {n}; give the same rows in the same order."
         )
     given = [_checked_labels(each, n, name) for each, name in ((whole, "whole"), (first, "first"), (second, "second"))]
     if len({each.shape for each in given}) > 1:
         raise InputError("candidates: whole, first and second have different numbers of columns; give one per scan.")
     sizes = [np.bincount(vector[vector >= 0]) for vector in given[0]]
-    graph = _graph(starts, columns)
-    islands, island = connected_components(graph, directed=False)
+    islands = connected_components(neighbor_matrix(starts, columns), directed=False, return_labels=False)
     ks = [max(int((each > 0).sum()), islands) for each in sizes]
     seeds = np.random.SeedSequence(seed).generate_state(2).tolist()
-    random = [np.stack([_grown(graph, islands, island, k, each) for k in ks]) for each in seeds]
-    compact = [coordinate_parcels(coordinates, starts, columns, ks, each).T for each in seeds]
+    steps = [part_of(on_progress or _ignore, *ends) for ends in pairwise((0.0, *STEP_ENDS))]
+    random, compact = [], []
+    for at, each in enumerate(seeds):
+        steps[0](at / 2)
+        random.append(random_parcels(starts, columns, ks, each).T)
+        steps[0]((2 * at + 1) / 4)
+        compact.append(coordinate_parcels(coordinates, starts, columns, ks, each).T)
     table = {
         "scan_n_clusters": np.array([(each > 0).sum() for each in sizes], np.int64),
         "scan_pieces": np.array([n_pieces(vector, starts, columns).sum() for vector in given[0]], np.int64),
@@ -514,11 +509,17 @@ def evaluate(
         table[f"scan_{name}_largest"] = np.array([each.max() for each in rows], np.int64)
     # One array has the parcels and the null parcels of a half, so that each pair of rows is visited once per half.
     both = [np.concatenate(each) for each in zip(given[1:], random, compact, strict=True)]
-    own = np.mean([_homogeneities(halves[h], both[h]) for h in (0, 1)], axis=0)
-    other = np.mean([_homogeneities(halves[1 - h], both[h]) for h in (0, 1)], axis=0)
-    edges = np.mean([dcbc(halves[1 - h], both[h].T, coordinates, max_distance, bin_width) for h in (0, 1)], axis=0)
+    quarters = [part_of(steps[2], i / 4, (i + 1) / 4) for i in range(4)]
+    edges = []
+    for h in (0, 1):
+        progress = part_of(steps[1], h / 2, (h + 1) / 2)
+        edges.append(dcbc(halves[1 - h], both[h].T, coordinates, max_distance, bin_width, progress))
+    other = np.mean([_homogeneities(halves[1 - h], both[h], quarters[h]) for h in (0, 1)], axis=0)
     ari = np.array([agreement(a, b) for a, b in zip(*both, strict=True)])
-    for score, values in zip(SCORES, (own, other, edges, ari), strict=True):
+    entire = np.concatenate([given[0], random[0], compact[0]])
+    own = _homogeneities(_checked_series(series, "series"), entire, quarters[2])
+    shape = silhouettes(series, entire.T, quarters[3])
+    for score, values in zip(SCORES, (own, other, np.mean(edges, axis=0), ari, shape), strict=True):
         for name, part in zip(("", *(f"{null}_" for null in NULLS)), np.split(values, 3), strict=True):
             table[f"scan_{name}{score}"] = part
     return table
@@ -530,9 +531,9 @@ def chosen(table: Mapping[str, np.ndarray]) -> int:
     Only the held-out DCBC decides. It is near 0 for null parcels, whatever their number. The other scores do not suit:
     homogeneity grows with the number, and halves can agree on a few parcels and on very many.
 
-    First, numbers are kept if their DCBC is positive and exceeds both nulls. The result is the smallest of them whose
-    DCBC is at least 95 % of the best DCBC among them. The best one itself is not the result, because on real series the
-    DCBC rises to a plateau, where more parcels add boundaries that the other half hardly supports.
+    First, `kept` finds the numbers whose DCBC is positive and exceeds both nulls. The result is the smallest of them
+    whose DCBC is at least 95 % of the best DCBC among them. The best one itself is not the result, because on real
+    series the DCBC rises to a plateau, where more parcels add boundaries that the other half hardly supports.
 
     If the result is the largest number of the table, larger numbers may be better. If no number is kept, the series
     show no parcels, and the result is the smallest number of the table.
@@ -556,12 +557,80 @@ def chosen(table: Mapping[str, np.ndarray]) -> int:
     100
     """
     numbers, scores = np.asarray(table["scan_n_clusters"]), np.asarray(table["scan_dcbc"])
-    above = scores > 0  # false for NaN
-    for null in NULLS:
-        above &= ~(scores <= table[f"scan_{null}_dcbc"])  # true if the null has no DCBC (NaN)
+    above = kept(table)
     if not above.any():
         return int(numbers.min())
     return int(numbers[above & (scores >= MIN_FRACTION * scores[above].max())].min())
+
+
+def kept(table: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return for each number of parcels whether its DCBC is positive and exceeds the DCBC of both nulls.
+
+    Parameters
+    ----------
+    table : mapping of str to ndarray
+        The result of `evaluate`.
+
+    Returns
+    -------
+    bool array of shape (n_candidates,)
+    """
+    scores = np.asarray(table["scan_dcbc"])
+    above = scores > 0  # false for NaN
+    for null in NULLS:
+        above &= ~(scores <= table[f"scan_{null}_dcbc"])  # true if the null has no DCBC (NaN)
+    return above
+
+
+def random_dcbc(
+    k: int,
+    first_series: Any,
+    second_series: Any,
+    starts: Any,
+    columns: Any,
+    coordinates: Any,
+    *,
+    seed: int = 0,
+    on_progress: OnProgress | None = None,
+) -> np.ndarray:
+    """Return the DCBC of several draws of random parcels, which shows how far chance alone raises a DCBC.
+
+    A single null parcellation is not enough for weak series: on noise, the DCBC of the best of several numbers of
+    parcels often exceeds it.
+
+    Parameters
+    ----------
+    k : int
+        Number of parcels.
+    first_series, second_series, starts, columns, coordinates
+        See `evaluate`.
+    seed : int, default=0
+        Seed of the parcels; they differ from those of `evaluate`.
+    on_progress : callable, optional
+        Receives the completed fraction.
+
+    Returns
+    -------
+    float64 array of shape (20,)
+        For each draw, the mean of the DCBC of random parcels on one half, and of other random parcels on the other
+        half; NaN if it is undefined.
+    """
+    seeds = np.random.SeedSequence([seed, 1]).generate_state(2 * N_DRAWS).reshape(2, N_DRAWS).tolist()
+    found = []
+    for half, (series, several) in enumerate(zip((first_series, second_series), seeds, strict=True)):
+        progress = part_of(on_progress or _ignore, half / 2, (half + 1) / 2)
+        draws = np.stack([random_parcels(starts, columns, k, each) for each in several], axis=1)
+        found.append(dcbc(series, draws, coordinates, on_progress=progress))
+    return np.mean(found, axis=0)
+
+
+def _ignore(fraction: float) -> None:
+    pass
+
+
+def part_of(on_progress: OnProgress, begin: float, end: float) -> OnProgress:
+    """Return a function that receives the completed fraction of a part, from `begin` to `end` of the whole."""
+    return lambda fraction: on_progress(begin + (end - begin) * fraction)
 
 
 def _checked_series(series: Any, name: str) -> np.ndarray:
@@ -591,15 +660,6 @@ def _checked_labels(labels: Any, n: int, name: str) -> np.ndarray:
     return np.ascontiguousarray(np.maximum(given.reshape(n, -1), -1).T, np.int32)
 
 
-def _checked_places(coordinates: Any, n: int) -> np.ndarray:
-    places = np.ascontiguousarray(coordinates, np.float64)
-    if places.shape != (n, 3):
-        raise InputError(f"coordinates: shape {places.shape} should be ({n}, 3); give x, y and z of each row.")
-    if not np.isfinite(places).all():
-        raise InputError("coordinates: some are not finite; leave out these rows.")
-    return places
-
-
 def _number_of_bins(max_distance: float, bin_width: float) -> int:
     if not (0 < bin_width <= max_distance < np.inf):
         raise InputError(
@@ -611,47 +671,56 @@ def _number_of_bins(max_distance: float, bin_width: float) -> int:
     return n_bins
 
 
-def _check_k(k: int, islands: int, n: int) -> None:
-    if k < islands:
-        raise InputError(f"k={k} is below the number of islands of the graph, {islands}; give at least {islands}.")
-    if k > n:
-        raise InputError(f"k={k} is above the number of rows, {n}; give at most {n}.")
+def _silhouette(unit: np.ndarray, labels: np.ndarray) -> float:
+    """Return the mean silhouette of one label vector; `unit` has rows of length 1, or 0."""
+    kept = np.flatnonzero(labels >= 0)
+    parcel, size = np.unique(labels[kept], return_inverse=True, return_counts=True)[1:]
+    if len(size) < 2:
+        return np.nan
+    unit = unit if len(kept) == len(unit) else unit[kept]
+    sums = np.zeros((len(size), unit.shape[1]))
+    add_rows(unit, parcel, sums)
+    means = (sums / size[:, None]).astype(unit.dtype)
+    reduced_distances = load("cpu").pairs.reduced_distances
+    of_means = np.einsum("ij,ij->i", means, means)
+    a, b = np.empty((2, len(kept)))
+    step = max(1, DISTANCES // len(size))
+    for start in range(0, len(kept), step):
+        part = slice(start, start + step)
+        rows, own = unit[part], parcel[part]
+        place = np.arange(len(rows)), own
+        # 1 - z . m = 1 + (|z - m|^2 - |m|^2 - |z|^2) / 2
+        distances = reduced_distances(rows, means, norm="l2")
+        distances -= of_means
+        of_rows, others = np.einsum("ij,ij->i", rows, rows, dtype=np.float64), size[own] - 1
+        within = 1 + (distances[place] - of_rows) / 2
+        a[part] = ((others + 1) * within - (1 - of_rows)) / np.maximum(others, 1)  # the row itself does not count
+        distances[place] = np.inf
+        b[part] = 1 + (distances.min(axis=1) - of_rows) / 2
+    larger = np.maximum(a, b)
+    # Distances that are rounding errors count as 0, so duplicates in different parcels have silhouette 0.
+    defined = (larger > ROUNDING * np.finfo(unit.dtype).eps) & (size[parcel] > 1)
+    values = np.divide(b - a, larger, out=np.zeros(len(kept)), where=defined)
+    return float(values.mean())
 
 
-def _graph(starts: Any, columns: Any) -> csr_array:
-    first, neighbours = np.asarray(starts, np.int64), np.asarray(columns, np.int32)
-    n = len(first) - 1
-    return csr_array((np.ones(len(neighbours), np.int8), neighbours, first), shape=(n, n))
-
-
-def _means_and_scales(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return each row's mean, and 1 / length of the row after the mean is subtracted (0 if constant); float64."""
-    means = rows.mean(axis=1, dtype=np.float64)
-    squares = np.zeros(len(rows))
-    for at in range(0, rows.shape[1], SLICE):
-        part = rows[:, at : at + SLICE] - means[:, None]
-        squares += np.einsum("ij,ij->i", part, part)
-    varies = (rows.max(axis=1) > rows.min(axis=1)) & (squares > 0)
-    return means, np.where(varies, 1 / np.sqrt(np.where(varies, squares, 1.0)), 0.0)
-
-
-def _unit(rows: np.ndarray) -> np.ndarray:
-    """Return rows with mean 0 and length 1, in the type of the series; constant rows become 0."""
-    means, scales = _means_and_scales(rows)
-    unit = np.empty_like(rows, order="C")
-    for at in range(0, rows.shape[1], SLICE):
-        unit[:, at : at + SLICE] = (rows[:, at : at + SLICE] - means[:, None]) * scales[:, None]
-    return unit
-
-
-def _homogeneities(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def _homogeneities(rows: np.ndarray, labels: np.ndarray, on_progress: OnProgress = _ignore) -> np.ndarray:
     """Return the homogeneity of each label vector, an int32 array of shape (n_candidates, n)."""
-    scaling, batch = _means_and_scales(rows), max(1, BATCH_LABELS // len(rows))
-    parts = [_homogeneities_of(rows, *scaling, labels[at : at + batch]) for at in range(0, len(labels), batch)]
+    on_progress(0.0)
+    (means, lengths), batch, count = means_and_lengths(rows), max(1, BATCH_LABELS // len(rows)), len(labels)
+    scaling = means, np.divide(1, lengths, out=np.zeros(len(rows)), where=lengths > 0)
+    parts = [
+        _homogeneities_of(
+            rows, *scaling, labels[at : at + batch], part_of(on_progress, at / count, min(at + batch, count) / count)
+        )
+        for at in range(0, count, batch)
+    ]
     return np.concatenate(parts)
 
 
-def _homogeneities_of(rows: np.ndarray, means: np.ndarray, scales: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def _homogeneities_of(
+    rows: np.ndarray, means: np.ndarray, scales: np.ndarray, labels: np.ndarray, on_progress: OnProgress
+) -> np.ndarray:
     counts = [np.bincount(vector[vector >= 0]) for vector in labels]
     ends = np.cumsum([len(each) for each in counts])
     begins = ends - [len(each) for each in counts]
@@ -662,6 +731,7 @@ def _homogeneities_of(rows: np.ndarray, means: np.ndarray, scales: np.ndarray, l
     )
     squares = np.zeros(parcels.shape[0])
     for at in range(0, rows.shape[1], SLICE):
+        on_progress(at / rows.shape[1])
         sums = parcels @ ((rows[:, at : at + SLICE] - means[:, None]) * scales[:, None])
         squares += np.einsum("ij,ij->i", sums, sums)
     varying = parcels @ (scales > 0).astype(np.float64)
@@ -674,25 +744,3 @@ def _homogeneities_of(rows: np.ndarray, means: np.ndarray, scales: np.ndarray, l
         if several[begin:end].any():
             found[c] = weighted[begin:end].sum() / size[begin:end][several[begin:end]].sum()
     return found
-
-
-def _grown(graph: csr_array, islands: int, island: np.ndarray, k: int, seed: int) -> np.ndarray:
-    """Grow k random parcels, as `random_parcels` describes; `island` has the island of each row."""
-    n = len(island)
-    rng = np.random.default_rng(seed)
-    order = rng.permutation(n)
-    ahead = np.zeros(n, bool)
-    ahead[np.unique(island[order], return_index=True)[1]] = True  # the first row of each island in the random order
-    front = order[np.argsort(~ahead, kind="stable")[:k]]
-    labels = np.full(n, -1, np.int32)
-    labels[front] = np.arange(k)
-    while len(front):
-        counts = np.diff(graph.indptr)[front]
-        at = np.repeat(graph.indptr[front] - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
-        row, offered = graph.indices[at], np.repeat(labels[front], counts)
-        shuffled = rng.permutation(np.flatnonzero(labels[row] < 0))
-        labels[row[shuffled]] = offered[shuffled]  # a row keeps the last label that it gets
-        joined = np.zeros(n, bool)
-        joined[row[shuffled]] = True
-        front = np.flatnonzero(joined)
-    return labels

@@ -29,16 +29,15 @@ converged, a node may have no similarity to any exemplar; this node becomes a cl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from mgclust.algorithms.affinity_propagation.ranks import affinity_propagation
 from mgclust.algorithms.affinity_propagation.rows.sparse_pairs import estimate_of_pairs
-from mgclust.algorithms.parcellation.merge_cuts import labels_after, numbered
+from mgclust.algorithms.parcellation.merge_cuts import numbered
+from mgclust.algorithms.parcellation.parcel_graph import ParcelGraph
+from mgclust.algorithms.parcellation.unit_rows import unit_rows
 from mgclust.data.arrays import ArrayDataset
 from mgclust.engine.abort import Abort
 from mgclust.engine.partition import Partition
@@ -46,7 +45,6 @@ from mgclust.engine.rows import Rows
 from mgclust.engine.spmd import Context
 from mgclust.engine.transport.comm import SoloComm
 from mgclust.kernels.parcels.borders import edge_products
-from mgclust.kernels.parcels.ward import ward_merges
 
 __all__ = ["ExemplarLevels", "needed_by_levels"]
 
@@ -62,26 +60,6 @@ MESSAGES: dict[str, Any] = {
     "n_clusters": None,
     "algorithm": "sparse",
 }
-
-
-@dataclass(frozen=True)
-class ExemplarLevel:
-    """Nodes of one level, and the graph of their neighbours."""
-
-    labels: np.ndarray  # int32 array of shape (n,): node of each row; nodes are numbered by their smallest rows
-    sums: np.ndarray  # shape (n_nodes, n_features): sum of the series of each node
-    size: np.ndarray  # number of rows of each node
-    starts: np.ndarray  # int64 array of shape (n_nodes + 1,)
-    columns: np.ndarray  # int32 array: neighbours of each node
-
-    @cached_property
-    def merges(self) -> np.ndarray:
-        """Merges of all nodes by Ward's criterion; see `ward_merges`."""
-        return ward_merges(self.sums, self.starts, self.columns, lambda done: None, self.size)[0]
-
-    def merged(self, k: int) -> np.ndarray:
-        """Merge nodes until k clusters are left, and return the cluster of each row; int32 array of shape (n,)."""
-        return numbered(labels_after(self.merges, len(self.size), k)[self.labels])
 
 
 class ExemplarLevels:
@@ -100,7 +78,7 @@ class ExemplarLevels:
 
     Attributes
     ----------
-    levels : list of ExemplarLevel
+    levels : list of ParcelGraph
         The levels that have been computed; the nodes of the first level are the rows.
     unconverged : list of int
         For each level whose exemplars still changed in the last iterations, its number of nodes.
@@ -108,8 +86,7 @@ class ExemplarLevels:
 
     def __init__(self, context: Context, rows: np.ndarray, starts: np.ndarray, columns: np.ndarray, seed: int) -> None:
         self._context, self._seed, self._ended = context, seed, False
-        every = np.arange(len(rows), dtype=np.int32)
-        self.levels = [ExemplarLevel(every, rows, np.ones(len(rows), np.int32), starts, columns)]
+        self.levels = [ParcelGraph.of_rows(rows, starts, columns)]
         self.unconverged: list[int] = []
 
     def parcels(self, k: int) -> np.ndarray:
@@ -127,11 +104,11 @@ class ExemplarLevels:
         clusters = self._clusters(level) if len(level.columns) else np.arange(len(level.size))
         self._ended = int(clusters.max()) + 1 == len(clusters)
         if not self._ended:
-            self.levels.append(contracted(level, clusters))
+            self.levels.append(level.contracted(clusters))
 
-    def _clusters(self, level: ExemplarLevel) -> np.ndarray:
+    def _clusters(self, level: ParcelGraph) -> np.ndarray:
         """Return the cluster of each node."""
-        products = edge_products(unit_rows(level.sums), level.starts, level.columns)
+        products = edge_products(unit_rows(level.sums, centered=False), level.starts, level.columns)
         values = np.minimum((products - 1) / 2, 0.0)
         pairs = {"values": values, "columns": level.columns, "bounds": level.starts}
         context, preference = self._context_of(level), preferences(values, level.starts)
@@ -143,7 +120,7 @@ class ExemplarLevels:
         labels[alone] = len(labels) + alone
         return numbered(labels)
 
-    def _context_of(self, level: ExemplarLevel) -> Context:
+    def _context_of(self, level: ParcelGraph) -> Context:
         """Return a context of one rank for the nodes of a level; its work ends if the run is cancelled."""
         outer, n = self._context, len(level.size)
         left = len(level.columns) / len(self.levels[0].columns)
@@ -187,34 +164,6 @@ def preferences(values: np.ndarray, starts: np.ndarray) -> np.ndarray:
     own = np.bincount(np.repeat(np.arange(len(count)), count), values, len(count))
     means = np.divide(own, count, out=np.full(len(count), median), where=count > 0)
     return (1 - OWN) * median + OWN * means
-
-
-def contracted(level: ExemplarLevel, clusters: np.ndarray) -> ExemplarLevel:
-    """Return the level whose nodes are the clusters of another level.
-
-    Parameters
-    ----------
-    level : ExemplarLevel
-    clusters : int array of shape (n_nodes,)
-        Cluster of each node, from 0 without gaps.
-    """
-    count = int(clusters.max()) + 1
-    sums = np.zeros((count, level.sums.shape[1]))
-    np.add.at(sums, clusters, level.sums)
-    size = np.zeros(count, np.int32)
-    np.add.at(size, clusters, level.size)
-    ends = np.repeat(clusters, np.diff(level.starts)), clusters[level.columns]
-    apart = ends[0] != ends[1]
-    graph = csr_array((np.ones(apart.sum(), np.int32), (ends[0][apart], ends[1][apart])), shape=(count, count))
-    graph.sum_duplicates()  # which also sorts the neighbours
-    starts, columns = graph.indptr.astype(np.int64), graph.indices.astype(np.int32)
-    return ExemplarLevel(clusters[level.labels], sums, size, starts, columns)
-
-
-def unit_rows(sums: np.ndarray) -> np.ndarray:
-    """Scale rows to length 1, in float32; rows of length 0 stay 0."""
-    length = np.sqrt(np.einsum("ij,ij->i", sums, sums, dtype=np.float64))[:, None]
-    return np.divide(sums, length, out=np.zeros(sums.shape, np.float32), where=length > 0, casting="same_kind")
 
 
 def needed_by_levels(n: int, n_features: int, entries: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from mgclust.algorithms.declaration import Declaration
-from mgclust.params import Boolean, Choice, Constraint, Integer, Integers, Real
+from mgclust.params import Boolean, Choice, Constraint, IntegerOf, Integers, Real
 from mgclust.params.relations import Ignored
 
 __all__ = ["ALGORITHMS", "CONNECTIVITIES", "ParcellationOptions"]
@@ -31,10 +31,15 @@ class ParcellationOptions(Declaration):
             at_least=0,
             help="With refine: what a neighbour in the same parcel is worth, beside correlations from -1 to 1.",
         ),
-        "connectivity": Integer(
-            at_least=6, at_most=26, help="Neighbours of a voxel: 6 (faces), 18 (faces, edges) or 26 (corners too)."
+        "connectivity": IntegerOf(
+            *CONNECTIVITIES,
+            help="Neighbours of a voxel: 6 (faces), 18 (faces, edges) or 26 (corners too).",
+            remedy="give the number of neighbours of a voxel",
         ),
         "evaluate": Boolean(help="Compare the numbers of parcels between halves of the series; always with several."),
+        "group": Boolean(
+            help="Find parcels of several subjects, by their mean similarity, and parcels of each subject."
+        ),
     }
 
     ignored_when = (Ignored("compactness", {"refine": False}),)
@@ -48,6 +53,7 @@ class ParcellationOptions(Declaration):
         compactness: float = 0.01,
         connectivity: int = 26,
         evaluate: bool = False,
+        group: bool = False,
         device: str = "auto",
         client: Any = "auto",
         n_workers: int | None = None,
@@ -64,6 +70,7 @@ class ParcellationOptions(Declaration):
         self.compactness = compactness
         self.connectivity = connectivity
         self.evaluate = evaluate
+        self.group = group
         self.device = device
         self.client = client
         self.n_workers = n_workers

@@ -19,8 +19,10 @@ COLUMNS = {
     "held_out": "homogeneity, held out",
     "dcbc": "DCBC, held out",
     "split_half_ari": "ARI of the halves",
+    "silhouette": "silhouette",
     "coordinates_held_out": "homogeneity, held out: coordinates alone",
     "coordinates_split_half_ari": "ARI of the halves: coordinates alone",
+    "coordinates_silhouette": "silhouette: coordinates alone",
 }
 ALGORITHMS = {
     "ward": "Ward's criterion with connectivity (Ward 1963)",
@@ -30,10 +32,20 @@ ALGORITHMS = {
 }
 
 
+SUBJECT_COLUMNS = {
+    "homogeneity": "homogeneity of the subject's parcels",
+    "group_homogeneity": "homogeneity of the group's parcels",
+    "group_ari": "ARI of both",
+    "held_out": "homogeneity of the subject's parcels, held out",
+    "group_held_out": "homogeneity of the group's parcels on the halves",
+}
+
+
 class ParcellationPresentation(Presentation):
     """Report of parcellations: the evaluation of the numbers of parcels."""
 
     title = "Parcellation"
+    colored_by_place = True
     references = {
         "Ward 1963": "J. H. Ward, Hierarchical grouping to optimize an objective function, Journal of the American "
         "Statistical Association 58:236-244, 1963.",
@@ -56,15 +68,24 @@ class ParcellationPresentation(Presentation):
     facts = {
         "passes": Fact("passes of moves across borders"),
         "unconverged_levels": Fact("nodes of the levels whose exemplars still changed in the last iterations"),
+        "subjects": Fact("subjects"),
     }
     captions = {
-        "parcel_evaluation": "Parcels of one half of the series, judged by the other half. Dashed: connected parcels "
+        "parcel_evaluation": "Parcels of one half of the series (or of the subjects), judged by the other half. "
+        "Dashed: connected parcels "
         "by coordinates alone, which do not use the series.",
     }
 
     def method_sentences(self, result: Result) -> list[str]:
         given = result.parameters
         sentences = [f"{result.scores['n_clusters']} connected parcels were found by {ALGORITHMS[given['algorithm']]}."]
+        halves = "both halves of the series"
+        if given.get("group"):
+            halves, subjects = "both halves of the subjects", result.diagnostics.get("subjects")
+            over = f"{len(subjects)} subjects" if subjects else "the subjects"  # a candidate has no diagnostics
+            sentences.append(
+                f"The similarity of two voxels was the mean over {over} of the correlations of their series."
+            )
         if given["refine"]:
             sentences.append(
                 "Voxels then moved across borders to the neighbouring parcel with whose mean they correlate more, with "
@@ -72,8 +93,13 @@ class ParcellationPresentation(Presentation):
             )
         if "scan_dcbc" in result.arrays:
             sentences.append(
-                "Numbers of parcels were compared by the parcels of both halves of the series: by their adjusted Rand "
+                f"Numbers of parcels were compared by the parcels of {halves}: by their adjusted Rand "
                 "index, and by held-out homogeneity and boundaries (Zhi et al. 2022)."
+            )
+        if "individual_labels" in result.arrays:
+            sentences.append(
+                "The parcels of each subject began as the group's parcels, and their borders moved in the same way by "
+                "the series of the subject."
             )
         return sentences
 
@@ -85,15 +111,16 @@ class ParcellationPresentation(Presentation):
         return {"parcel_evaluation": plots.parcel_evaluation(result)}
 
     def tables(self, result: Result) -> list[Table]:
-        """Make a table with a row for each number of parcels, and highlight the chosen number."""
+        """Make a table of the numbers of parcels, with the chosen number highlighted, and a table of the subjects."""
+        subjects = [] if "subject_homogeneity" not in result.arrays else [_of_subjects(result)]
         if "scan_n_clusters" not in result.arrays:
-            return []
+            return subjects
         numbers = np.asarray(result.arrays["scan_n_clusters"])
         shown = {name: words for name, words in COLUMNS.items() if f"scan_{name}" in result.arrays}
         columns = [np.asarray(result.arrays[f"scan_{name}"]).tolist() for name in shown]
         chosen = int(np.flatnonzero(numbers == result.scores["n_clusters"])[0])
         rows = list(zip(*columns, strict=True))
-        return [Table("Evaluation of the numbers of parcels", list(shown.values()), rows, chosen=chosen)]
+        return [Table("Evaluation of the numbers of parcels", list(shown.values()), rows, chosen=chosen), *subjects]
 
     def summary(self, result: Result) -> list[tuple[str, str]]:
         scores = result.scores
@@ -101,3 +128,10 @@ class ParcellationPresentation(Presentation):
         if "split_half_ari" in scores:
             text += f", ARI of the halves {scores['split_half_ari']:.3f}"
         return [("parcels", text)]
+
+
+def _of_subjects(result: Result) -> Table:
+    shown = {name: words for name, words in SUBJECT_COLUMNS.items() if f"subject_{name}" in result.arrays}
+    columns = [np.asarray(result.arrays[f"subject_{name}"]).tolist() for name in shown]
+    rows = list(zip(result.diagnostics["subjects"], *columns, strict=True))
+    return Table("Parcels of each subject", ["subject", *shown.values()], rows)

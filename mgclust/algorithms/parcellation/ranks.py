@@ -6,15 +6,18 @@ Stages::
     merge        Ward's merges of neighbours        (`mgclust.kernels.parcels.ward`), or communities, or affinity
                  propagation
     refine       moves across the borders           (`mgclust.kernels.parcels.borders`)
-    evaluate     merge and refine for both halves of the series, and compare their parcels
+    evaluate     compare the parcels of both halves of the series, which are also merged and refined
+    individual   moves across the borders by the series of each subject of a group (`individual_parcels`)
+    describe     the most typical row and the homogeneity of each parcel
 
 Every stage after the first runs on the host of rank 0; only communities and affinity propagation use the GPU of rank 0.
 Before the merges, each series is centred and scaled to length 1. So a product of two series is their correlation r, and
-|z_i - z_j|^2 = 2 (1 - r).
+|z_i - z_j|^2 = 2 (1 - r). For a group, r is the mean of the subjects' correlations (`subject_series`), and the halves
+are halves of the subjects instead of halves in time.
 
 The cost is stated for n series of T numbers with c neighbours each. The merges need about 2 c n T operations for all
 numbers of parcels together. A pass of moves needs at most c n T, and there are 10 to 40 passes. Rank 0 needs 20 n T
-bytes of memory, and 40 c n bytes in addition.
+bytes of memory (16 n T for a group), and 40 c n bytes in addition.
 """
 
 from __future__ import annotations
@@ -24,18 +27,24 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.parcellation.evaluation import evaluate, homogeneity
+from mgclust.algorithms.parcellation.evaluation import chosen, evaluate, homogeneity, part_of, random_dcbc
 from mgclust.algorithms.parcellation.exemplar_levels import ExemplarLevels, needed_by_levels
+from mgclust.algorithms.parcellation.individual_parcels import IndividualParcels, individual_parcels
 from mgclust.algorithms.parcellation.merge_cuts import labels_after
+from mgclust.algorithms.parcellation.subject_series import SubjectColumns, join_subjects
+from mgclust.algorithms.parcellation.unit_rows import unit_rows
 from mgclust.algorithms.parcellation.voxel_communities import VoxelCommunities
+from mgclust.base.errors import InputError
 from mgclust.engine.memory import Estimate
 from mgclust.engine.spmd import Context
-from mgclust.kernels.parcels.borders import PASSES, move_borders
+from mgclust.kernels.parcels.borders import PASSES, add_rows, move_borders, products_with_sums
 from mgclust.kernels.parcels.ward import ward_merges
 
-__all__ = ["ParcellationOutput", "estimate", "parcellate"]
+EVALUATED = 0.8  # fraction of the evaluation that is done before the chosen number is compared with random parcels
 
-PIECE = 1 << 22  # number of values that are standardised at a time
+LABEL_BYTES = 250  # bytes of memory per row and number of parcels in an evaluation, by measurement
+
+__all__ = ["ParcellationOutput", "estimate", "parcellate"]
 
 
 @dataclass(frozen=True)
@@ -43,11 +52,15 @@ class ParcellationOutput:
     """Results of rank 0. The labels for each number of parcels are the delivered array ``candidates``."""
 
     numbers: tuple[int, ...]  # numbers of parcels, ascending
+    chosen: int  # position of the chosen number
     centers: list[np.ndarray]  # for each number, and for each parcel: the row that is most similar to the parcel's mean
     homogeneity: list[float]
     passes: list[int]  # for each number, passes of moves; `PASSES` if the moves had not ended
     unconverged: list[int]  # for each level of affinity propagation that had not converged, its number of nodes
     evaluation: dict[str, np.ndarray] | None  # see `evaluate`
+    random_dcbc: np.ndarray | None  # DCBC of random parcels of the chosen number; see `random_dcbc`
+    n_constant: int  # number of constant rows
+    individual: IndividualParcels | None  # parcels of each subject of a group, for the chosen number of parcels
 
 
 def parcellate(
@@ -60,38 +73,79 @@ def parcellate(
     starts: np.ndarray,
     columns: np.ndarray,
     coordinates: np.ndarray | None,
+    subjects: SubjectColumns | None,
     seed: int,
 ) -> ParcellationOutput | None:
-    """Run on every rank: find parcels. Rank 0 returns the results, and each rank delivers the labels of its rows."""
+    """Run on every rank: find parcels. Rank 0 returns the results, and each rank delivers the labels of its rows.
+
+    If the rows are of one subject, `subjects` is None.
+    """
     with context.stage("collect"):
         series = _on_rank_0(context)
     output, labels = None, None
     if series is not None:
+        if not (series.max(axis=1) > series.min(axis=1)).any():
+            raise InputError(f"X: none of the {len(series)} series changes over time; give series that vary.")
         graph = starts, columns
-        candidates, passes, unconverged = _candidates(
-            context, _standardised(series), numbers, algorithm, compactness, *graph, seed
-        )
-        found = None
+        if subjects is None:
+            rows, half = unit_rows(series), series.shape[1] // 2
+        else:
+            ends = join_subjects(series, subjects)
+            rows, half = series, int(ends[len(subjects) // 2])
+        candidates, passes, unconverged = _candidates(context, rows, numbers, algorithm, compactness, *graph, seed)
+        found, null, best, individual = None, None, len(numbers) - 1, None
         if evaluated:
             assert coordinates is not None
-            half = series.shape[1] // 2
             halves = series[:, :half], series[:, half:]
             of_halves = [
-                _candidates(context, _standardised(part), numbers, algorithm, compactness, *graph, seed)[0]
+                _candidates(context, unit_rows(part), numbers, algorithm, compactness, *graph, seed)[0]
                 for part in halves
             ]
             with context.stage("evaluate"):
                 whole, first, second = (np.stack(each, axis=1) for each in (candidates, *of_halves))
-                found = evaluate(whole, first, second, *halves, *graph, coordinates, seed=seed)
-        labels = np.stack(candidates, axis=1)
-        rows = _standardised(series)
-        described = [_describe(rows, each) for each in candidates]
+                progress = context.progress
+                found = evaluate(
+                    whole,
+                    first,
+                    second,
+                    rows,
+                    *halves,
+                    *graph,
+                    coordinates,
+                    seed=seed,
+                    on_progress=part_of(progress, 0.0, EVALUATED),
+                )
+                best, rest = numbers.index(chosen(found)), part_of(progress, EVALUATED, 1.0)
+                null = random_dcbc(numbers[best], *halves, *graph, coordinates, seed=seed, on_progress=rest)
+        if subjects is not None and compactness is not None:
+            with context.stage("individual"):
+                individual = individual_parcels(
+                    rows, ends, candidates[best], *graph, compactness, evaluated, context.progress
+                )
+        labels = np.stack(candidates if individual is None else [*candidates, *individual.labels.T], axis=1)
+        described = []
+        with context.stage("describe"):
+            for at, each in enumerate(candidates):
+                context.progress(at / len(candidates), n_clusters=numbers[at])
+                described.append(_describe(rows, each))
         output = ParcellationOutput(
-            numbers, [rows for rows, _ in described], [mean for _, mean in described], passes, unconverged, found
+            numbers,
+            best,
+            [typical for typical, _ in described],
+            [mean for _, mean in described],
+            passes,
+            unconverged,
+            found,
+            null,
+            int(np.count_nonzero(~rows.any(axis=1))),
+            individual,
         )
     context.comm.barrier(limited=False)  # rank 0 has worked alone
     whole = context.comm.broadcast(None if labels is None else context.kernels.memory.to_device(labels))
-    context.deliver(candidates=whole[context.rows.start : context.rows.stop])
+    own = whole[context.rows.start : context.rows.stop]
+    context.deliver(candidates=own[:, : len(numbers)])
+    if subjects is not None and compactness is not None:
+        context.deliver(individual_labels=own[:, len(numbers) :])
     return output
 
 
@@ -141,39 +195,34 @@ def _candidates(
         with context.stage("refine"):
             for at, labels in enumerate(candidates):
 
-                def progress(done: int, at: int = at) -> None:
+                def progress(done: float, at: int = at) -> None:
                     context.progress((at + done / PASSES) / len(numbers), n_clusters=numbers[at])
 
                 candidates[at], passes[at] = move_borders(rows, starts, columns, labels, progress, compactness)
     return candidates, passes, unconverged
 
 
-def _standardised(series: np.ndarray) -> np.ndarray:
-    """Return rows of mean 0 and length 1, in float32; constant rows become 0."""
-    out = np.empty(series.shape, np.float32)
-    step = max(1, PIECE // series.shape[1])
-    for start in range(0, len(series), step):
-        rows = series[start : start + step].astype(np.float64)
-        size = np.abs(rows).max(axis=1, keepdims=True, initial=0)
-        rows -= rows.mean(axis=1, keepdims=True)
-        length = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
-        constant = length <= 1e-6 * size * series.shape[1] ** 0.5
-        out[start : start + step] = np.divide(rows, length, out=np.zeros_like(rows), where=~constant)
-    return out
-
-
 def _describe(rows: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, float]:
     """Return the most typical row of each parcel, and the homogeneity of the parcels."""
     count = int(labels.max()) + 1
     sums = np.zeros((count, rows.shape[1]))
-    np.add.at(sums, labels, rows)
-    likeness = np.einsum("ij,ij->i", rows, sums[labels])
+    add_rows(rows, labels, sums)
+    likeness = products_with_sums(rows, labels, sums)
     order = np.lexsort((-likeness, labels))
     return order[np.searchsorted(labels[order], np.arange(count))], homogeneity(rows, labels)
 
 
 def estimate(
-    shape: tuple[int, int], itemsize: int, size: int, room: int, *, entries: int, algorithm: str, evaluated: bool
+    shape: tuple[int, int],
+    itemsize: int,
+    size: int,
+    room: int,
+    *,
+    entries: int,
+    algorithm: str,
+    evaluated: bool,
+    n_subjects: int,
+    count: int,
 ) -> Estimate:
     """Estimate the memory of rank 0; see `mgclust.engine.memory.EstimateFunction`.
 
@@ -187,10 +236,14 @@ def estimate(
         Algorithm of the parcellation.
     evaluated : bool
         True if the halves of the series are compared.
+    n_subjects : int
+        Number of subjects of a group; 0 for rows of one subject.
+    count : int
+        How many numbers of parcels are requested.
     """
     n, t = shape
     what: dict[str, Any] = {
-        "all series on rank 0": 2 * 4 * n * t,
+        "all series on rank 0": 4 * n * t if n_subjects else 2 * 4 * n * t,  # a group is standardised in place
         "sums of clusters": 8 * n * t,
         "pairs of neighbours": 40 * entries,
     }
@@ -198,4 +251,9 @@ def estimate(
         what |= needed_by_levels(n, t, entries)
     if evaluated:
         what["a half of the series"] = 4 * n * t
+        what["labels of all numbers of parcels"] = LABEL_BYTES * n * count
+    else:
+        what["labels of all numbers of parcels"] = 2 * 4 * n * count
+    if n_subjects:
+        what["parcels of the subjects"] = 16 * n * n_subjects
     return Estimate(what)

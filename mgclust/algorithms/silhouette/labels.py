@@ -124,8 +124,8 @@ def _encode_on_workers(labels: Any, n_samples: int) -> Labeling:
 def _negative(label: Any, row: int, count: int) -> InputError:
     return InputError(
         f"labels={shortened(label)} in row {row} (one of {count} negative labels) should be >= 0: rows with negative "
-        "labels belong to no cluster and have no silhouette; drop these rows from the data and the labels, or give "
-        "them a label >= 0."
+        "labels belong to no cluster and have no silhouette; drop these rows from the data and the labels (from a "
+        "BOLD series by a mask), or give them a label >= 0."
     )
 
 

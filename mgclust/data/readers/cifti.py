@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -10,10 +10,11 @@ import numpy as np
 
 from mgclust.base.errors import InputError
 from mgclust.data.base import float_dtype
-from mgclust.data.location import Location, is_path
+from mgclust.data.location import Location, listed_paths
 from mgclust.data.readers.gifti import (
     NO_LABEL,
     Mesh,
+    label_name,
     read_mesh,
     read_vertex_labels,
     structure_name,
@@ -23,28 +24,29 @@ from mgclust.data.readers.gifti import (
 from mgclust.data.readers.nifti import CIFTI_EXTENSION, cifti_axes, read_header
 from mgclust.outside.inflation import check_holds
 from mgclust.outside.quoting import shortened
-from mgclust.outside.rooted_files import RootedFile
 
 __all__ = [
     "CORTICES",
     "BrainStructure",
-    "Surfaces",
     "brain_models",
     "brain_structures",
     "grayordinate",
     "is_dlabel",
     "labels_on_rows",
-    "meshes_of",
+    "matching_grayordinates",
     "read_grayordinate_labels",
+    "read_meshes",
+    "surface_locations",
 ]
-
-Surface = str | os.PathLike[str] | RootedFile | Mesh
-Surfaces = Surface | Sequence[Surface] | None
 
 # Structure -> name of the structure in GIFTI files, and label of the hemisphere in BIDS names.
 CORTICES = {"cortex_left": ("CortexLeft", "L"), "cortex_right": ("CortexRight", "R")}
 _DLABEL = ".dlabel.nii"
-_REMEDY = "give surfaces=[left, right]: the .surf.gii file of each, such as sub-01_hemi-L_midthickness.surf.gii"
+_REMEDY = "give surfaces: the .surf.gii file of each, such as sub-01_hemi-L_midthickness.surf.gii"
+# Parts of the names of surfaces whose metadata name no structure.
+_SIDES = dict.fromkeys(("hemi-L", "L", "lh", "left"), "cortex_left") | dict.fromkeys(
+    ("hemi-R", "R", "rh", "right"), "cortex_right"
+)
 
 
 class BrainStructure(NamedTuple):
@@ -117,21 +119,31 @@ def brain_structures(models: Any, name: str) -> list[BrainStructure]:
     return structures
 
 
-def meshes_of(structures: Sequence[BrainStructure], surfaces: Surfaces, name: str) -> dict[str, Mesh]:
-    """Find the mesh of each structure that has vertices.
+def surface_locations(surfaces: Any) -> tuple[Location, ...]:
+    """Return the files of the option `surfaces`: a path, a sequence of paths, or a str of paths separated by commas."""
+    paths = listed_paths(surfaces)
+    if not paths:
+        raise InputError(
+            f"surfaces is {'empty' if paths == [] else f'a {type(surfaces).__name__}'}; give the paths of .surf.gii "
+            "files, one for each hemisphere."
+        )
+    return tuple(map(Location.of, paths))
 
-    A surface belongs to the structure that its metadata name (``AnatomicalStructurePrimary``). Surfaces that name no
-    structure belong to the remaining structures, in the order of the CIFTI file. A surface is ignored if it names a
-    structure that the CIFTI file does not have.
+
+def read_meshes(surfaces: Sequence[Location], series: Location) -> dict[str, Mesh]:
+    """Read the mesh of each structure of a CIFTI file that has vertices.
+
+    A surface belongs to the structure that its metadata name (``AnatomicalStructurePrimary``). If they name none, its
+    hemisphere is taken from the name of the file (``hemi-L``, ``.L.``, ``lh`` or ``left``). Other surfaces belong to
+    the remaining structures, in the order of the CIFTI file. A surface is ignored if it names a structure that the
+    CIFTI file does not have.
 
     Parameters
     ----------
-    structures : sequence of BrainStructure
-        Structures of the CIFTI file.
-    surfaces : path, Mesh, sequence of paths or Meshes, or None
-        The surfaces: .surf.gii files, or meshes that `read_mesh` has returned.
-    name : str
-        Name of the CIFTI file, for messages.
+    surfaces : sequence of Location
+        The surfaces: .surf.gii files. Empty if none were given.
+    series : Location
+        The CIFTI file.
 
     Returns
     -------
@@ -144,20 +156,24 @@ def meshes_of(structures: Sequence[BrainStructure], surfaces: Surfaces, name: st
         A structure has no surface or two surfaces, a surface is left over, or a surface and its structure differ in
         their number of vertices.
     """
+    name = series.name
+    with series.reading():
+        structures = brain_structures(brain_models(series), name)
     wanted = {each.name: each.n_vertices for each in structures if each.n_vertices}
     listed = f"{name} has vertices of {_listed(wanted)}"
     found: dict[str, Mesh] = {}
     unnamed = []
-    for mesh in _read(surfaces):
-        if not mesh.structure:
+    for mesh in map(read_mesh, surfaces):
+        structure = mesh.structure or _structure_in_name(mesh.name)
+        if not structure:
             unnamed.append(mesh)
-        elif mesh.structure in found:
+        elif structure in found:
             raise InputError(
-                f"surfaces: {found[mesh.structure].name} and {mesh.name} are both of {shortened(mesh.structure, 40)}; "
+                f"surfaces: {found[structure].name} and {mesh.name} are both of {shortened(structure, 40)}; "
                 "give one surface for each structure."
             )
         else:
-            found[mesh.structure] = mesh
+            found[structure] = mesh
     left = [structure for structure in wanted if structure not in found]
     if len(unnamed) > len(left):
         raise InputError(
@@ -166,7 +182,7 @@ def meshes_of(structures: Sequence[BrainStructure], surfaces: Surfaces, name: st
     found |= dict(zip(left, unnamed, strict=False))
     missing = [structure for structure in wanted if structure not in found]
     if missing:
-        given = "surfaces=None" if surfaces is None else f"surfaces has none for {' and '.join(missing)}"
+        given = f"surfaces has none for {' and '.join(missing)}" if surfaces else "surfaces=None"
         raise InputError(f"{given}, but {listed}; {_REMEDY}.")
     for structure, size in wanted.items():
         mesh = found[structure]
@@ -178,7 +194,69 @@ def meshes_of(structures: Sequence[BrainStructure], surfaces: Surfaces, name: st
     return {structure: found[structure] for structure in wanted}
 
 
-def labels_on_rows(labels: Location, series: Location) -> np.ndarray:
+def _structure_in_name(path: str) -> str:
+    """Return the cortex that the name of a surface states, or an empty string."""
+    parts = re.split(r"[._]", re.split(r"[/\\]", path)[-1])
+    return next((_SIDES[part] for part in parts if part in _SIDES), "")
+
+
+def matching_grayordinates(own: Any, name: str, others: Any, others_name: str) -> np.ndarray:
+    """Find the grayordinates of one file in another file.
+
+    Two grayordinates match if they are the same vertex or voxel of the same structure.
+
+    Parameters
+    ----------
+    own, others : BrainModelAxis
+        The return values of `brain_models`.
+    name, others_name : str
+        Names of the files, for messages.
+
+    Returns
+    -------
+    ndarray of shape (len(own),), int64
+        For each grayordinate of `own`, its number in `others`; -1 if the other file does not have it.
+
+    Raises
+    ------
+    InputError
+        A surface has different numbers of vertices in the files, or the voxels are on different grids.
+    """
+    theirs = {(each.name, each.n_vertices > 0): each for each in brain_structures(others, others_name)}
+    found = np.full(len(own), -1, dtype=np.int64)
+    for each in brain_structures(own, name):
+        other = theirs.get((each.name, each.n_vertices > 0))
+        if other is None:
+            continue
+        if each.n_vertices != other.n_vertices:
+            raise InputError(
+                f"{others_name} has {other.n_vertices:,} vertices of {each.name}, but {name} has {each.n_vertices:,}; "
+                "resample one of them to the other's surface."
+            )
+        if not each.n_vertices and not _same_voxels(own, others):
+            raise InputError(
+                f"the voxels of {others_name} are on another grid than the voxels of {name}; resample one of them to "
+                "the other's grid with nearest neighbour."
+            )
+        sizes = (each.n_vertices,) if each.n_vertices else tuple(int(size) for size in own.volume_shape)
+        places, others_places = (
+            np.ravel_multi_index(tuple(part.places.reshape(len(part.places), -1).T), sizes) for part in (each, other)
+        )
+        order = np.argsort(others_places)
+        at = np.minimum(np.searchsorted(others_places, places, sorter=order), len(order) - 1)
+        same = others_places[order[at]] == places
+        found[each.grayordinates] = np.where(same, other.grayordinates[order[at]], -1)
+    return found
+
+
+def _same_voxels(own: Any, others: Any) -> bool:
+    """Return whether the voxels of both files are on one grid."""
+    if tuple(own.volume_shape) != tuple(others.volume_shape):
+        return False
+    return bool(np.allclose(own.affine, others.affine, rtol=0, atol=1e-3))
+
+
+def labels_on_rows(labels: Location, series: Location, what: str = "labels") -> tuple[str, np.ndarray, dict[int, str]]:
     """Read labels of the vertices of one structure, and assign them to grayordinates.
 
     Parameters
@@ -187,11 +265,17 @@ def labels_on_rows(labels: Location, series: Location) -> np.ndarray:
         A .label.gii file. If the file names no structure, its number of vertices must fit exactly one structure.
     series : Location
         A CIFTI file.
+    what : str
+        Name of the option that names the labels, for messages.
 
     Returns
     -------
-    ndarray of shape (n_grayordinates,), int64
+    structure : str
+        The structure of the labels.
+    labels : ndarray of shape (n_grayordinates,), int64
         Label of each grayordinate; -1 if its vertex has no label, or if it belongs to another structure.
+    names : dict of int to str
+        Name of each label in the table of labels.
 
     Raises
     ------
@@ -214,12 +298,12 @@ def labels_on_rows(labels: Location, series: Location) -> np.ndarray:
         )
         sizes = _listed({each.name: each.n_vertices for each in structures})
         raise InputError(
-            f"labels={labels.name!r} has {size:,} vertices{of}, but {series.name} has vertices of {sizes}; give labels "
+            f"{what}={labels.name!r} has {size:,} vertices{of}, but {series.name} has vertices of {sizes}; give labels "
             "of one of these structures."
         )
     everywhere = np.full(len(models), -1, dtype=np.int64)
     everywhere[fitting[0].grayordinates] = given.labels[fitting[0].places]
-    return everywhere
+    return fitting[0].name, everywhere, given.names
 
 
 def is_dlabel(location: Location) -> bool:
@@ -227,13 +311,15 @@ def is_dlabel(location: Location) -> bool:
     return location.path.lower().endswith(_DLABEL)
 
 
-def read_grayordinate_labels(location: Location) -> tuple[Any, np.ndarray]:
+def read_grayordinate_labels(location: Location, what: str = "labels") -> tuple[Any, np.ndarray, dict[int, str]]:
     """Read one label per grayordinate.
 
     Parameters
     ----------
     location : Location
         A .dlabel.nii file with one map.
+    what : str
+        Name of the option that names the file, for messages.
 
     Returns
     -------
@@ -242,6 +328,8 @@ def read_grayordinate_labels(location: Location) -> tuple[Any, np.ndarray]:
     labels : ndarray of shape (n_grayordinates,), int64
         Key of each grayordinate. A grayordinate has no label (-1) if its key is 0 or negative, or if the file calls the
         key ``???``.
+    names : dict of int to str
+        Name of each key in the table of labels.
 
     Raises
     ------
@@ -251,17 +339,17 @@ def read_grayordinate_labels(location: Location) -> tuple[Any, np.ndarray]:
     with location.reading():
         header = read_header(location)
         if CIFTI_EXTENSION not in header.extensions.get_codes():
-            raise InputError(f"labels={location.name!r} is not a CIFTI file; give a .dlabel.nii file, or name it .nii.")
+            raise InputError(f"{what}={location.name!r} is not a CIFTI file; give a .dlabel.nii file, or name it .nii.")
         axes = cifti_axes(header)
         kinds = [type(axis).__name__.removesuffix("Axis") for axis in axes]
         if kinds != ["Label", "BrainModel"] or len(axes[0]) != 1:
             raise InputError(
-                f"labels={location.name!r} is a CIFTI file of {len(axes[0])} maps of {' by '.join(kinds)}; give a "
+                f"{what}={location.name!r} is a CIFTI file of {len(axes[0])} maps of {' by '.join(kinds)}; give a "
                 ".dlabel.nii file with one map of labels."
             )
         size = len(axes[1])
         if tuple(header.get_data_shape())[4:] != (1, size):
-            raise InputError(f"labels={location.name!r} does not hold {size:,} labels; write it again.")
+            raise InputError(f"{what}={location.name!r} does not hold {size:,} labels; write it again.")
         dtype, offset = header.get_data_dtype(), int(header.get_data_offset())
         float_dtype(dtype, location.name)  # rejects colours and complex numbers
         wanted = size * dtype.itemsize
@@ -273,18 +361,9 @@ def read_grayordinate_labels(location: Location) -> tuple[Any, np.ndarray]:
         values = np.frombuffer(data, dtype=dtype)
         if slope is not None:
             values = values * float(slope) + float(inter)
-        table = axes[0].label[0]
+        names = {int(key): label_name(name) for key, (name, _) in axes[0].label[0].items()}
         keys = whole_numbers(location, values, "labels")
-        return axes[1], without_unlabelled(keys, [key for key, (name, _) in table.items() if name == NO_LABEL])
-
-
-def _read(surfaces: Surfaces) -> list[Mesh]:
-    if surfaces is None:
-        return []
-    given: Any = [surfaces] if is_path(surfaces) or isinstance(surfaces, Mesh) else surfaces
-    if not isinstance(given, (list, tuple)) or not all(isinstance(each, Mesh) or is_path(each) for each in given):
-        raise InputError(f"surfaces is a {type(surfaces).__name__}; give a list of paths of .surf.gii files.")
-    return [each if isinstance(each, Mesh) else read_mesh(Location.of(each)) for each in given]
+        return axes[1], without_unlabelled(keys, [key for key, name in names.items() if name == NO_LABEL]), names
 
 
 def _listed(sizes: dict[str, int]) -> str:

@@ -82,7 +82,11 @@ def find_tables(confounds: Any, runs: Sequence[Location]) -> list[Location]:
     """
     if isinstance(confounds, str) and confounds.strip().lower() == "auto":
         return [_table_next_to(run) for run in runs]
-    several = isinstance(confounds, str) and len(runs) > 1 and "://" not in confounds
+    several = (
+        isinstance(confounds, str)
+        and "://" not in confounds
+        and (len(runs) > 1 or not os.path.exists(confounds))  # a comma may be part of the name of the only table
+    )
     paths = [part.strip() for part in confounds.split(",")] if several else confounds
     paths = [paths] if is_path(paths) else paths
     if not isinstance(paths, (list, tuple)) or not all(map(is_path, paths)) or "" in paths:
@@ -92,8 +96,8 @@ def find_tables(confounds: Any, runs: Sequence[Location]) -> list[Location]:
         )
     if len(paths) != len(runs):
         raise InputError(
-            f"confounds names {len(paths)} files, but there are {len(runs)} runs; give one .tsv file per run, in the "
-            "order of the runs."
+            f"confounds names {len(paths)} file(s), but there are {len(runs)} run(s); give one .tsv file per run, in "
+            "the order of the runs."
         )
     return list(map(Location.of, paths))
 

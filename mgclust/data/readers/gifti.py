@@ -27,6 +27,7 @@ __all__ = [
     "Mesh",
     "VertexLabels",
     "is_gifti",
+    "label_name",
     "read_mesh",
     "read_vertex_labels",
     "structure_name",
@@ -48,6 +49,7 @@ _MAX_DIMENSIONS = 6
 _CHUNK_BYTES = 2**20
 _PARSED_BYTES = 4  # bytes of memory per byte of text
 _WORD_BYTES = 80  # bytes of memory per number that is stored as text
+_LONGEST_NAME = 200  # characters of the name of a label
 
 
 class Mesh(NamedTuple):
@@ -63,12 +65,15 @@ class Mesh(NamedTuple):
         Coordinates of the vertices in mm, as they are stored in the file.
     triangles : ndarray of shape (n_triangles, 3), int64
         Numbers of the three vertices of each triangle.
+    sha256 : str
+        SHA-256 of the bytes of the file.
     """
 
     name: str
     structure: str
     coordinates: np.ndarray
     triangles: np.ndarray
+    sha256: str
 
 
 class VertexLabels(NamedTuple):
@@ -80,10 +85,13 @@ class VertexLabels(NamedTuple):
         Structure that the file names, such as ``cortex_left``; empty if the file names none.
     labels : ndarray of shape (n_vertices,), int64
         Key of each vertex; -1 if the vertex has no label.
+    names : dict of int to str
+        Name of each key in the table of labels.
     """
 
     structure: str
     labels: np.ndarray
+    names: dict[int, str]
 
 
 def is_gifti(location: Location) -> bool:
@@ -100,6 +108,18 @@ def structure_name(name: str) -> str:
         Name in a GIFTI or CIFTI file.
     """
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.strip().removeprefix("CIFTI_STRUCTURE_")).lower()
+
+
+def label_name(text: str) -> str:
+    """Return the name of a label on one line, without control characters, and with at most 200 characters.
+
+    Parameters
+    ----------
+    text : str
+        Name in a file.
+    """
+    words = "".join(each if each.isprintable() else " " for each in text).split()
+    return " ".join(words)[:_LONGEST_NAME]
 
 
 def read_mesh(location: Location) -> Mesh:
@@ -136,11 +156,11 @@ def read_mesh(location: Location) -> Mesh:
         coordinates = points.values.astype(np.float64)
         if not np.isfinite(coordinates).all():
             raise InputError(f"{location.name}: coordinates hold NaN or infinity; write it again.")
-        return Mesh(location.name, points.structure or file.structure, coordinates, corners)
+        return Mesh(location.name, points.structure or file.structure, coordinates, corners, location.sha256())
 
 
 def read_vertex_labels(location: Location) -> VertexLabels:
-    """Read labels of vertices.
+    """Read labels of vertices, and their names.
 
     Parameters
     ----------
@@ -163,7 +183,8 @@ def read_vertex_labels(location: Location) -> VertexLabels:
         if math.prod(part.values.shape) != max(part.values.shape, default=0) or not part.values.size:
             raise InputError(f"{location.name}: its labels have shape {part.values.shape}; give one label per vertex.")
         labels = whole_numbers(location, part.values.reshape(-1), "labels")
-        return VertexLabels(part.structure or file.structure, without_unlabelled(labels, file.no_label))
+        no_label = [key for key, name in file.names.items() if name == NO_LABEL]
+        return VertexLabels(part.structure or file.structure, without_unlabelled(labels, no_label), file.names)
 
 
 def without_unlabelled(keys: np.ndarray, no_label: Collection[int]) -> np.ndarray:
@@ -192,7 +213,7 @@ class _File:
         self.structure = ""  # the structure that the file names for all its arrays
         self.arrays: list[_Array] = []  # arrays with a requested intent
         self.found: set[str] = set()  # intents of all arrays of the file
-        self.no_label: set[int] = set()  # keys that the table of labels calls "???"
+        self.names: dict[int, str] = {}  # the table of labels
         self._name, self._intents = name, intents
         self._root = True
         self._attributes: dict[str, str] | None = None  # attributes of the array that is being read
@@ -251,8 +272,8 @@ class _File:
                 self.structure = structure_name(text)
             else:
                 self._own_structure = structure_name(text)
-        elif element == "Label" and text.strip() == NO_LABEL and self._key is not None:
-            self.no_label.add(int(self._key))
+        elif element == "Label" and self._key is not None:
+            self.names[int(self._key)] = label_name(text)
 
 
 def _read(location: Location, intents: Collection[str]) -> _File:

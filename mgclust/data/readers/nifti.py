@@ -45,7 +45,7 @@ CIFTI_EXTENSION = 32  # code of the header extension
 _CHUNK_BYTES = 2**25
 # Maximum bytes of a header with extensions. The largest headers in use describe a few hundred thousand grayordinates.
 _LONGEST_HEADER = 2**26
-_VOLUMES = {"mask": "a mask", "labels": "a volume of labels"}
+_VOLUMES = {"mask": "a mask", "labels": "a volume of labels", "atlas": "an atlas"}
 Smooth = Callable[[np.ndarray], Iterator[tuple[slice, np.ndarray]]]  # type of the argument of `SeriesFile.fill`
 _ONE_VALUE = 1e-6  # relative difference that scaling may cause between nonzero values of a mask
 
@@ -307,7 +307,9 @@ def read_mask(location: Location, grid: Grid, of: str) -> np.ndarray:
     return chosen
 
 
-def read_label_volume(location: Location, grid: Grid | None = None, of: str = "") -> tuple[Grid, np.ndarray]:
+def read_label_volume(
+    location: Location, grid: Grid | None = None, of: str = "", what: str = "labels"
+) -> tuple[Grid, np.ndarray]:
     """Read a volume of labels, such as an atlas.
 
     Parameters
@@ -318,6 +320,8 @@ def read_label_volume(location: Location, grid: Grid | None = None, of: str = ""
         Grid that the volume must have.
     of : str
         Name of the file that has this grid, for messages.
+    what : {"labels", "atlas"}
+        Name of the option that names the volume, for messages.
 
     Returns
     -------
@@ -326,15 +330,15 @@ def read_label_volume(location: Location, grid: Grid | None = None, of: str = ""
     labels : ndarray of shape (grid size,), int64
         Labels in C order of the grid; -1 (no label) where the volume is 0.
     """
-    values = _read_volume(location, "labels", grid, of)
+    values = _read_volume(location, what, grid, of)
     wrong = ~(values == np.floor(values)) | (abs(values) >= 2**53)
     if wrong.any():
         raise InputError(
-            f"labels={location.name!r}: {100 * wrong.mean():.2g}% of its values are not whole numbers, such as "
+            f"{what}={location.name!r}: {100 * wrong.mean():.2g}% of its values are not whole numbers, such as "
             f"{values[wrong][0]:g}; give a volume with one label in each voxel."
         )
     labels = values.astype(np.int64)
-    return _grid_of(location, "labels"), np.where(labels == 0, -1, labels)
+    return _grid_of(location, what), np.where(labels == 0, -1, labels)
 
 
 def _grid_of(location: Location, what: str) -> Grid:
@@ -359,7 +363,7 @@ def _read_volume(location: Location, what: str, grid: Grid | None, of: str) -> n
         if grid is not None and not own.same_as(grid):
             raise InputError(
                 f"{what}={location.name!r} is on another grid than {of}: it has {own}, and {of} has {grid}; "
-                f"resample it."
+                f"resample it to the grid of {of} with nearest neighbour."
             )
         header = read_header(location)
         dtype, offset = header.get_data_dtype(), int(header.get_data_offset())

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import re
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -18,8 +17,11 @@ import numpy as np
 
 from mgclust.base.errors import InputError
 from mgclust.data.base import Dataset
-from mgclust.data.images import mask_location
+from mgclust.data.images import volume_location
 from mgclust.data.location import Location, is_path
+from mgclust.data.readers.atlas import Atlas, atlas_locations, read_atlas
+from mgclust.data.readers.cifti import brain_models, read_meshes, surface_locations
+from mgclust.data.readers.gifti import Mesh
 from mgclust.data.readers.nifti import SeriesFile, open_series, read_mask
 from mgclust.data.readers.preparation import (
     SMOOTHED_NUMBERS,
@@ -32,6 +34,7 @@ from mgclust.data.readers.preparation import (
     smoothed,
 )
 from mgclust.data.rows import RowTransform
+from mgclust.data.subjects import subject_of
 from mgclust.outside.inflation import check_memory
 from mgclust.outside.quoting import shortened
 
@@ -69,6 +72,10 @@ class VolumeDataset(Dataset):
         Steps that prepare each run.
     plans : tuple of RunPlan
         The steps of each run.
+    surfaces : tuple of Location
+        Files of the surfaces of a CIFTI file; empty if none were given.
+    atlas : Atlas or None
+        Labels of the rows in an atlas.
     warnings : list of str
         Warnings about voxels that were left out, and about runs of several subjects.
     """
@@ -80,6 +87,8 @@ class VolumeDataset(Dataset):
         transform: RowTransform,
         constant: str,
         preparation: Preparation | None = None,
+        surfaces: Sequence[Location] = (),
+        atlas: Atlas | None = None,
     ) -> None:
         self.runs = tuple(runs)
         self.mask = mask
@@ -87,6 +96,9 @@ class VolumeDataset(Dataset):
         self.preparation = preparation or Preparation()
         self.plans = plan_runs(self.preparation, self.runs, transform.detrend)
         first = self.runs[0]
+        self.surfaces = tuple(surfaces)
+        self._meshes = read_meshes(self.surfaces, first.location) if surfaces else None
+        self._surface_hashes = [mesh.sha256 for mesh in (self._meshes or {}).values()]
         chosen = _choose(self.runs, mask)
         self._pack(chosen)
         name = first.location.name + (f" and {len(runs) - 1} more" if len(runs) > 1 else "")
@@ -106,9 +118,10 @@ class VolumeDataset(Dataset):
         self.dropped = int(flat.sum())
         if self.dropped:
             self._drop(chosen, flat, constant)
+        self.atlas = None if atlas is None else atlas.of_rows(self.chosen, name)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_opened": None, "_window": (0, self.shape[0])}
+        return {**self.__dict__, "_opened": None, "_meshes": None, "_window": (0, self.shape[0])}
 
     @property
     def chosen(self) -> np.ndarray:
@@ -121,13 +134,49 @@ class VolumeDataset(Dataset):
         return np.stack(np.unravel_index(np.flatnonzero(self.chosen), self.runs[0].grid.shape), axis=1)
 
     @property
-    def warnings(self) -> list[str]:
-        """Warnings about the rows for the user of a result, one sentence each."""
-        subjects = _subjects(self.runs)
-        sentences = [] if len(subjects) < 2 else [
+    def subjects(self) -> list[str]:
+        """Subjects that the names or folders of the files state, such as ``sub-01``, sorted; see `subject_of`."""
+        return sorted({name for name in map(_subject, self.runs) if name is not None})
+
+    def runs_of_subjects(self) -> dict[str, list[int]]:
+        """Return the runs of each subject, as positions in `runs`.
+
+        Subjects are sorted by name. If no file states a subject, each file counts as a subject. These subjects are
+        called ``file-1``, ``file-2`` and so on, in the order of the files.
+
+        Returns
+        -------
+        dict of str to list of int
+
+        Raises
+        ------
+        InputError
+            Some files state a subject, and others do not.
+        """
+        names = [_subject(run) for run in self.runs]
+        if not self.subjects:
+            return {f"file-{at + 1}": [at] for at in range(len(names))}
+        if None in names:
+            raise InputError(
+                f"{self.runs[names.index(None)].location.name} states no subject, but other files do "
+                f"({shortened(', '.join(self.subjects), 60)}); put the subject into its name, such as "
+                "sub-01_bold.nii.gz."
+            )
+        return {subject: [at for at, name in enumerate(names) if name == subject] for subject in self.subjects}
+
+    @property
+    def joined_subjects(self) -> list[str]:
+        """The warning that the rows join series of several subjects; empty if the files state fewer subjects."""
+        subjects = self.subjects
+        return [] if len(subjects) < 2 else [
             f"runs are of {len(subjects)} subjects ({shortened(', '.join(subjects), 60)}), whose series are joined in "
             "each voxel; to avoid this, cluster the subjects one by one."
         ]  # fmt: skip
+
+    @property
+    def warnings(self) -> list[str]:
+        """Warnings about the rows for the user of a result, one sentence each."""
+        sentences = self.joined_subjects
         if self.preparation.fd_threshold is not None:
             count, of = sum(len(plan.left_out) for plan in self.plans), sum(len(plan.kept) for plan in self.plans)
             sentences.append(
@@ -170,25 +219,43 @@ class VolumeDataset(Dataset):
         out[self.chosen] = values
         return out.reshape(self.runs[0].grid.shape)
 
+    def meshes(self) -> dict[str, Mesh]:
+        """Return the mesh of each structure of a CIFTI file that has vertices, by the name of the structure.
+
+        Raises
+        ------
+        InputError
+            The dataset was opened without its surfaces, or a surface has changed since then.
+        """
+        if self._meshes is None:  # another process reads the files again
+            meshes = read_meshes(self.surfaces, self.runs[0].location)
+            if self.surfaces and [mesh.sha256 for mesh in meshes.values()] != self._surface_hashes:
+                raise InputError(f"surfaces of {self.name} changed since they were opened; open the series again.")
+            self._meshes = meshes
+        return self._meshes
+
     def mean(self) -> np.ndarray:
         """Return the mean over time of each row, before detrending and standardising."""
         return self._series(0, self.shape[0]).mean.astype(np.float32)
 
     def fingerprint(self) -> str:
-        """Return the SHA-256 of the file; for several files, of the SHA-256 of each run, mask and table.
+        """Return the SHA-256 of the file; for several files, of the SHA-256 of each run, mask, table and surface.
 
-        `describe` lists the transformations.
+        `describe` lists the transformations. The atlas does not change the clusters, and is not included.
         """
         for run in self.runs:
             run.location.check(run.stamp)
         locations = [run.location for run in self.runs] + ([] if self.mask is None else [self.mask])
         hashes = [location.sha256() for location in locations]
         hashes += [plan.table.sha256 for plan in self.plans if plan.table is not None]
+        hashes += self._surface_hashes
         return hashes[0] if len(hashes) == 1 else hashlib.sha256("\n".join(hashes).encode()).hexdigest()
 
     def describe(self) -> dict[str, Any]:
         """Describe the source: which voxels are rows, and how rows are transformed."""
         first = self.runs[0]
+        surfaces = {"surfaces": [each.name for each in self.surfaces]} if self.surfaces else {}
+        atlas = self.atlas and {"atlas": list(self.atlas.files), "atlas_sha256": list(self.atlas.sha256)}
         return {
             **super().describe(),
             "files": [run.location.name for run in self.runs],
@@ -201,6 +268,8 @@ class VolumeDataset(Dataset):
             "standardize": self.transform.standardize,
             "detrend": self.transform.detrend,
             "preparation": describe_plans(self.plans) if self.preparation else None,
+            **surfaces,
+            **(atlas or {}),
         }
 
     def label_volume(self, labels: Any) -> dict[str, Any] | None:
@@ -396,6 +465,8 @@ def open_volumes(
     transform: RowTransform,
     constant: str | None = None,
     preparation: Preparation | None = None,
+    surfaces: Any = None,
+    atlas: Any = None,
 ) -> VolumeDataset:
     """Open one BOLD series, or several runs on one grid.
 
@@ -412,6 +483,10 @@ def open_volumes(
         raise an error ("refuse").
     preparation : Preparation, optional
         Steps that prepare each run by itself.
+    surfaces : path, sequence of paths, or None
+        Surfaces of a CIFTI file, as `surface_locations` takes them.
+    atlas : path, image, array, sequence of paths, or None
+        Labels to which clusters are compared, as `atlas_locations` takes them.
     """
     constant = constant or "drop"
     if constant not in _CONSTANT:
@@ -429,16 +504,21 @@ def open_volumes(
             f"mask applies to NIfTI; {runs[0].location.name} is a CIFTI file, whose "
             "grayordinates are selected already: leave mask out."
         )
+    if surfaces is not None and runs[0].kind == "nifti":
+        raise InputError(
+            f"surfaces applies to CIFTI files (.dtseries.nii), but {runs[0].location.name} is a volume; leave surfaces "
+            "out."
+        )
     where = None
     if mask is not None:
-        where = Location.of(mask) if is_path(mask) else mask_location(mask, runs[0].grid)
-    return VolumeDataset(runs, where, transform, constant, preparation)
+        where = Location.of(mask) if is_path(mask) else volume_location(mask, runs[0].grid, "mask")
+    meshes = () if surfaces is None else surface_locations(surfaces)
+    labels = None if atlas is None else read_atlas(atlas_locations(atlas, runs[0]), runs[0])
+    return VolumeDataset(runs, where, transform, constant, preparation, meshes, labels)
 
 
-def _subjects(runs: Sequence[SeriesFile]) -> list[str]:
-    """Return the subjects that the BIDS names of files contain."""
-    found = (re.search(r"(?:^|[/_])(sub-[A-Za-z0-9]+)", run.location.path) for run in runs)
-    return sorted({match[1] for match in found if match})
+def _subject(run: SeriesFile) -> str | None:
+    return subject_of(run.location.path)
 
 
 def _check_alike(runs: Sequence[SeriesFile]) -> None:
@@ -449,8 +529,6 @@ def _check_alike(runs: Sequence[SeriesFile]) -> None:
                 f"{first.location.name} is {first.kind}, {run.location.name} is {run.kind}; give runs of one kind."
             )
         if run.kind == "cifti":
-            from mgclust.data.readers.cifti import brain_models
-
             if brain_models(run.location) != brain_models(first.location):
                 raise InputError(
                     f"{run.location.name} has other grayordinates than {first.location.name}; give runs with the same "

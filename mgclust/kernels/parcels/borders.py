@@ -27,10 +27,11 @@ import numpy as np
 
 from mgclust.kernels.toolkit.cpu_compiler import called, compiled
 
-__all__ = ["edge_products", "move_borders"]
+__all__ = ["add_rows", "edge_products", "move_borders", "products_with_sums"]
 
 Array = Any
 PASSES = 100  # largest number of passes
+SLICE = 4096  # rows that are visited between two calls of `on_progress`
 LEAST_RISE = 1e-9  # smaller rises may be rounding errors
 
 
@@ -39,7 +40,7 @@ def move_borders(
     starts: Array,
     columns: Array,
     labels: Array,
-    on_progress: Callable[[int], None],
+    on_progress: Callable[[float], None],
     compactness: float = 0.0,
 ) -> tuple[np.ndarray, int]:
     """Move rows across borders until no move raises J, or until `PASSES` passes are done.
@@ -54,7 +55,7 @@ def move_borders(
     labels : int array of shape (n,)
         Parcel of each row, from 0 without gaps; each parcel is connected.
     on_progress : callable
-        Receives the number of passes so far.
+        Receives the number of passes so far; the visited fraction of the rows counts as a fraction of a pass.
     compactness : float
         Weight in J of the number of edges inside parcels.
 
@@ -73,8 +74,15 @@ def move_borders(
     place, listed, queue = np.full(len(labels), -1, np.int32), np.empty(most, np.int32), np.empty(most, np.int32)
     squares = np.empty(len(size))
     for done in range(PASSES):
-        on_progress(done)
-        if not move_once(rows, starts, columns, labels, compactness, sums, size, squares, place, listed, queue):
+        write_squares(sums, squares)
+        moved = 0
+        for first in range(0, len(labels), SLICE):
+            last = min(first + SLICE, len(labels))
+            on_progress(done + first / len(labels))
+            moved += move_once(
+                rows, starts, columns, labels, compactness, sums, size, squares, place, listed, queue, first, last
+            )
+        if not moved:
             return labels, done + 1
     return labels, PASSES
 
@@ -95,11 +103,35 @@ def multiply_edges(rows: Array, starts: Array, columns: Array, products: Array) 
             products[at] = product(rows, low, rows, high)
 
 
+def products_with_sums(rows: Array, labels: Array, sums: Array) -> np.ndarray:
+    """Return the product of each row with the sum of its parcel; float64 array of shape (n,)."""
+    products = np.empty(len(rows))
+    multiply_sums(rows, labels, sums, products)
+    return products
+
+
+@compiled
+def multiply_sums(rows: Array, labels: Array, sums: Array, products: Array) -> None:
+    for i in range(len(rows)):
+        products[i] = product(sums, labels[i], rows, i)
+
+
 @compiled
 def add_rows(rows: Array, labels: Array, sums: Array) -> None:
+    """Add each row to the row of `sums` that its label names."""
     for i in range(len(labels)):
         for t in range(rows.shape[1]):
             sums[labels[i], t] += rows[i, t]
+
+
+@compiled
+def write_squares(sums: Array, squares: Array) -> None:
+    """Write the squared length of each row of `sums`."""
+    for parcel in range(len(sums)):
+        total = 0.0
+        for t in range(sums.shape[1]):
+            total += sums[parcel, t] * sums[parcel, t]
+        squares[parcel] = total
 
 
 @called
@@ -159,19 +191,16 @@ def move_once(
     place: Array,
     listed: Array,
     queue: Array,
+    first: int,
+    last: int,
 ) -> int:
-    """Visit each row once, in order, and move it if a move raises J; return the number of rows that moved.
+    """Visit each of the rows first..last-1 once, in order, and move it if a move raises J.
 
-    `squares` receives the squared lengths of the sums. `place` must be -1 for each row; its values change during the
-    call, and are -1 again at the end.
+    `squares` are the squared lengths of the sums; a move changes them. `place` must be -1 for each row; its values
+    change during the call, and are -1 again at the end. Return the number of rows that moved.
     """
-    for parcel in range(len(size)):
-        total = 0.0
-        for t in range(sums.shape[1]):
-            total += sums[parcel, t] * sums[parcel, t]
-        squares[parcel] = total
     moved = 0
-    for row in range(len(labels)):
+    for row in range(first, last):
         own = labels[row]
         if size[own] == 1:
             continue
@@ -186,12 +215,12 @@ def move_once(
         without = max(squares[own] - 2 * product(sums, own, rows, row) + length, 0.0)
         least = math.sqrt(squares[own]) - math.sqrt(without) + compactness * inside + LEAST_RISE
         best, largest, square = own, least, 0.0
-        last = own
+        before = own
         for at in range(starts[row], starts[row + 1]):
             other = labels[columns[at]]
-            if other in (own, last, best):  # skips most repeated parcels; to visit one again only costs time
+            if other in (own, before, best):  # skips most repeated parcels; to visit one again only costs time
                 continue
-            last = other
+            before = other
             to = squares[other] + 2 * product(sums, other, rows, row) + length
             there = 0
             for each in range(starts[row], starts[row + 1]):

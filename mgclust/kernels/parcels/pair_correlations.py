@@ -14,6 +14,7 @@ pair is stored.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,12 @@ TASK_BLOCKS = 4  # number of blocks per task; a task has the pairs of its blocks
 
 
 def correlations_by_distance(
-    unit: Array, coordinates: Array, labels: Array, bin_width: float, n_bins: int
+    unit: Array,
+    coordinates: Array,
+    labels: Array,
+    bin_width: float,
+    n_bins: int,
+    on_progress: Callable[[float], None] = lambda fraction: None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Sum the correlations of all pairs with the same label, for each label vector and each bin of distance.
 
@@ -52,6 +58,8 @@ def correlations_by_distance(
         Width of a bin in mm. Bin b has the distances from ``b * bin_width`` (excluded) to ``(b + 1) * bin_width``.
     n_bins : int
         Number of bins; pairs with larger distances are left out.
+    on_progress : callable, optional
+        Receives the completed fraction of the work, in the calling thread. If it raises an error, the work ends.
 
     Returns
     -------
@@ -84,7 +92,11 @@ def correlations_by_distance(
     ]
     flat_panels, flat_numbers = panels.reshape(-1), numbers.reshape(-1)
 
+    tasks = -(-blocks // TASK_BLOCKS)
+
     def task(index: int, thread: int) -> None:
+        if thread == 0:  # the calling thread
+            on_progress(index / tasks)
         first = index * TASK_BLOCKS
         add_pairs(
             flat_panels,
@@ -105,7 +117,7 @@ def correlations_by_distance(
             found[thread].reshape(-1),
         )
 
-    run_tasks(-(-blocks // TASK_BLOCKS), task, threads)
+    run_tasks(tasks, task, threads)
     together = found.sum(axis=0)
     return together[:, :, 0] / 2.0**bits, together[:, :, 1].copy()
 

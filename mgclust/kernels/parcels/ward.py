@@ -29,7 +29,7 @@ from mgclust.kernels.toolkit.cpu_compiler import called, compiled
 __all__ = ["ward_merges"]
 
 Array = Any
-SLICE = 4096  # merges between two calls of `on_progress`
+SLICE = 4096  # rows whose pairs are listed, or merges, between two calls of `on_progress`
 NONE = np.int64(-1)
 
 
@@ -64,7 +64,7 @@ def ward_merges(
     columns : int32 array
         Neighbours of each row or node.
     on_progress : callable
-        Receives the number of merges so far.
+        Receives the number of merges so far; 0 while the pairs of rows are listed.
     size : int array of shape (n,), optional
         Number of rows of each node; by default 1.
 
@@ -96,7 +96,10 @@ def ward_merges(
     )
     # Lists of pairs of all clusters: the older cluster of each pair, and the cost of the pair.
     others, values = np.empty(len(columns) // 2 + n, np.int32), np.empty(len(columns) // 2 + n)
-    used, done = pair_rows(clusters, others, values), 0
+    used, done = 0, 0
+    for first in range(0, n, SLICE):
+        on_progress(done)
+        used = pair_rows(clusters, others, values, used, first, min(first + SLICE, n))
     while clusters.heap_size[0]:
         done, used, short = advance(clusters, others, values, used, merges, costs, done, done + SLICE)
         on_progress(done)
@@ -183,10 +186,12 @@ def put_best(clusters: WardState, others: Array, values: Array, cluster: int) ->
 
 
 @compiled
-def pair_rows(clusters: WardState, others: Array, values: Array) -> int:
-    """List the pairs of rows that an edge joins, with their costs; return the number of pairs."""
-    used = 0
-    for row in range(len(clusters.starts) - 1):
+def pair_rows(clusters: WardState, others: Array, values: Array, used: int, first: int, last: int) -> int:
+    """List the pairs of rows first..last-1 with earlier rows that an edge joins to them, and the costs of the pairs.
+
+    Return the number of pairs so far.
+    """
+    for row in range(first, last):
         clusters.begin[row] = used
         for at in range(clusters.starts[row], clusters.starts[row + 1]):
             other = clusters.columns[at]

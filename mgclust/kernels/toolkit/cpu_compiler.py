@@ -11,6 +11,9 @@ Two mistakes make compilation take longer than necessary:
 - Each assignment to a slice takes two seconds to compile, because of NumPy's error message about shapes. Assign in
   loops.
 
+LLVM calls Python functions while it compiles, and errors in these functions are lost. So a signal, such as that of
+Ctrl-C, waits until the compilation in the main thread ends, which takes seconds at most.
+
 Numba counts references to arrays by atomic instructions. In inner loops, these instructions can take longer than all
 other work, and make threads wait for each other. Only `allocating` functions, which make arrays, count references.
 """
@@ -19,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import signal
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -56,6 +60,42 @@ def on_compiling(listener: Callable[[], None]) -> Iterator[None]:
     """Call the listener before each compilation of a function that no cache has, within the ``with`` block."""
     with event.install_listener("numba:compile", _Listener(listener)):
         yield
+
+
+class _LaterSignals(event.Listener):  # type: ignore[misc]
+    """Lets signals that Python functions handle wait for the end of a compilation in the main thread."""
+
+    def __init__(self) -> None:
+        self._depth = 0  # a function is compiled while another one is, which calls it
+        self._handlers: dict[int, Any] = {}
+        self._received: list[tuple[int, Any]] = []
+
+    def on_start(self, _: Any) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        self._depth += 1
+        if self._depth == 1:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                if callable(signal.getsignal(number)):
+                    self._handlers[number] = signal.signal(number, self._receive)
+
+    def on_end(self, _: Any) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        self._depth -= 1
+        if self._depth:
+            return
+        handlers, received, self._handlers, self._received = self._handlers, self._received, {}, []
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number, frame in received:
+            handlers[number](number, frame)
+
+    def _receive(self, number: int, frame: Any) -> None:
+        self._received.append((number, frame))
+
+
+event.register("numba:compile", _LaterSignals())
 
 
 class _Kernel:

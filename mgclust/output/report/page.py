@@ -17,9 +17,12 @@ from mgclust.algorithms import presentation_of
 from mgclust.algorithms.presentation import EdgeSample, Fact, Presentation, Sample, Score, number_text
 from mgclust.base.progress import seconds_text
 from mgclust.data import Dataset
+from mgclust.data.readers.volumes import VolumeDataset
+from mgclust.output.label_output import label_colors, pieces_of
+from mgclust.output.report.views import SliceViews, slice_views
 from mgclust.results.result import Result
 
-__all__ = ["draw_pictures", "draw_volume", "sample_rows", "write_report"]
+__all__ = ["draw_pictures", "draw_views", "draw_volume", "sample_rows", "write_report"]
 
 CAPTIONS = {  # captions of pictures that several methods have
     "scatter": "Rows coloured by cluster. Large marks are the cluster centres, if the method has centres. Faint rows "
@@ -27,6 +30,15 @@ CAPTIONS = {  # captions of pictures that several methods have
     "label_slices": "Clusters at their place, over the mean of the series. Dark lines separate neighbouring clusters. "
     "In the label volume, cluster k has the value k + 1, and the background is 0.",
 }
+_VIEWS = (
+    "Clusters over the mean of the series. {} The arrow keys also move it. Lines show where the other two slices are."
+)
+VIEWS = _VIEWS.format(
+    "The slider moves all three slices, from left, back and bottom to right, front and top (R, A, S)."
+)
+VIEWS_WITHOUT_SIDES = _VIEWS.format(
+    "The file does not say which side is left. The slider moves all three slices along the axes of the volume."
+)
 WIDE_PICTURES = ("label_slices",)  # pictures that take the whole width of the page
 SOURCE = {
     "name": "source",
@@ -36,6 +48,7 @@ SOURCE = {
     "n_nodes": "nodes",
     "n_edges": "edges",
     "named": "nodes have names",
+    "atlas_sha256": "SHA-256 of the atlas",
 }
 
 
@@ -102,8 +115,41 @@ def draw_volume(result: Result, dataset: Dataset) -> dict[str, bytes]:
     dict of str to bytes
         PNG files by name; empty if the rows are not voxels.
     """
-    grid = None if result.labels is None else dataset.label_volume(result.labels)
+    grid = _colored_volume(result, dataset)
     return {} if grid is None else {"label_slices": plots.png(plots.label_slices(**grid))}
+
+
+def draw_views(result: Result, dataset: Dataset) -> SliceViews | None:
+    """Draw sagittal, coronal and axial slices of the clusters, if the rows are voxels.
+
+    Parameters
+    ----------
+    result : Result
+        The result to draw.
+    dataset : Dataset
+        The data that were clustered.
+
+    Returns
+    -------
+    SliceViews or None
+        Slices for `write_report`, which shows them with a slider. None if the rows are not voxels.
+    """
+    grid = _colored_volume(result, dataset)
+    if grid is None or not isinstance(dataset, VolumeDataset):
+        return None
+    pieces = int(pieces_of(dataset, np.asarray(result.labels)).sum())
+    clusters = int(grid["volume"].max(initial=0))
+    note = f"{clusters:,} cluster{'s' * (clusters != 1)} in {pieces:,} connected piece{'s' * (pieces != 1)}."
+    return slice_views(**grid)._replace(note=note)
+
+
+def _colored_volume(result: Result, dataset: Dataset) -> dict[str, Any] | None:
+    """Return the arguments of `plots.label_slices` and `slice_views`; None if the rows are not voxels."""
+    grid = None if result.labels is None else dataset.label_volume(result.labels)
+    if grid is None:
+        return None
+    volume = grid["volume"]
+    return {**grid, "colors": label_colors(result.method, int(volume.max(initial=0)), volume, grid["affine"])}
 
 
 def write_report(
@@ -111,6 +157,7 @@ def write_report(
     path: str | os.PathLike[str],
     pictures: Mapping[str, bytes] | None = None,
     command: Sequence[str] | None = None,
+    views: SliceViews | None = None,
 ) -> Path:
     """Write the report of a result as one HTML file.
 
@@ -124,6 +171,8 @@ def write_report(
         PNG files by name, as `draw_pictures` returns them. By default, the pictures that need no rows are drawn.
     command : sequence of str, optional
         The command line that made the result, so that the report can state how to repeat it.
+    views : SliceViews, optional
+        Slices in three views from `draw_views`, which get a slider.
 
     Returns
     -------
@@ -148,8 +197,9 @@ def write_report(
         lead=_lead(presentation, result),
         figures=_figures(presentation, result),
         result=result,
+        views=_views(views),
         pictures=_pictures(presentation, draw_pictures(result) if pictures is None else pictures),
-        tables=presentation.tables(result),
+        tables=presentation.all_tables(result),
         log=_log(result),
         stages=stages,
         longest=max(stages.values(), default=0.0) or 1.0,
@@ -202,12 +252,23 @@ def _figures(shown: Presentation, result: Result) -> list[tuple[str, str]]:
     return list(figures.items())
 
 
+def _views(views: SliceViews | None) -> dict[str, Any] | None:
+    if views is None:
+        return None
+    known = all(view.ends for view in views.views)
+    return {
+        **views._asdict(),
+        "axes": [view.axes[0] for view in views.views],
+        "caption": " ".join(filter(None, [views.note, VIEWS if known else VIEWS_WITHOUT_SIDES])),
+    }
+
+
 def _pictures(shown: Presentation, pictures: Mapping[str, bytes]) -> list[dict[str, Any]]:
     captions = {**CAPTIONS, **shown.captions}
     return [
         {
             "name": name.replace("_", " "),
-            "code": base64.b64encode(data).decode("ascii"),
+            "code": _base64(data),
             "caption": captions.get(name, name),
             "wide": name in (*WIDE_PICTURES, *shown.wide),
         }
@@ -255,6 +316,10 @@ def _figure_text(value: Any, form: str) -> str:
     return _fact_text(bool(value) if isinstance(value, np.bool_) else value)
 
 
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
 def _template() -> Any:
     environment = Environment(
         loader=PackageLoader("mgclust.output.report"),
@@ -263,7 +328,7 @@ def _template() -> Any:
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    environment.filters |= {"fact": _fact_text, "seconds": seconds_text}
+    environment.filters |= {"fact": _fact_text, "seconds": seconds_text, "base64": _base64}
     environment.tests["listed"] = lambda value: isinstance(value, (list, tuple))
     return environment.get_template("report.html")
 

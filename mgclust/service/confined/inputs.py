@@ -21,15 +21,18 @@ if TYPE_CHECKING:
 
 __all__ = ["descriptors", "named_sources", "open_inputs", "ordered_files", "restore_names", "traceback_of"]
 
+_LISTS = ("confounds", "surfaces", "atlas")  # options of `open_dataset` that name several files
+
 
 def named_sources(record: dict[str, Any]) -> dict[str, dict[str, str]]:
     """Return the sources in a record of `Submission.to_record`, by name.
 
-    The names are "0", "1", ... for the sources, "mask", "confounds-0", "confounds-1", ... and names of parameters.
+    The names are "0", "1", ... for the sources, "mask", "confounds-0", "confounds-1", ... and likewise for surfaces and
+    the atlas, and names of parameters.
     """
     found = {str(k): source for k, source in enumerate(record["sources"])}
     found |= {"mask": record["mask"]} if record.get("mask") else {}
-    found |= {f"confounds-{k}": source for k, source in enumerate(record.get("confounds") or [])}
+    found |= {f"{name}-{k}": source for name in _LISTS for k, source in enumerate(record.get(name) or [])}
     return found | {name: value for name, value in record.get("parameters", {}).items() if isinstance(value, dict)}
 
 
@@ -58,8 +61,9 @@ def open_inputs(method: Any, request: Mapping[str, Any], files: Mapping[str, Roo
     options = dict(request.get("options") or {})
     if "mask" in files:
         options["mask"] = files["mask"]
-    if tables := [file for name, file in files.items() if name.startswith("confounds-")]:
-        options["confounds"] = tables
+    for option in _LISTS:
+        if several := [file for name, file in files.items() if name.startswith(f"{option}-")]:
+            options[option] = several
     return open_sources(method, [file for name, file in files.items() if name.isdigit()], **options)
 
 

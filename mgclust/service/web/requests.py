@@ -110,6 +110,19 @@ class Submission(_Strict):
     confounds: Annotated[
         list[JobSource] | None, Field(min_length=1, max_length=1000, description="Table of confounds of each source.")
     ] = None
+    surfaces: Annotated[
+        list[JobSource] | None,
+        Field(min_length=1, max_length=100, description="Surfaces of a CIFTI file: a .surf.gii file per hemisphere."),
+    ] = None
+    atlas: Annotated[
+        list[JobSource] | None,
+        Field(
+            min_length=1,
+            max_length=100,
+            description="Labels to compare the clusters with: a volume, .dlabel.nii or .label.gii files; then a table "
+            "of their names (.tsv), if there is one.",
+        ),
+    ] = None
     resources: Resources = Field(default_factory=Resources)
     report: bool = True
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
@@ -138,6 +151,9 @@ class Submission(_Strict):
                     raise InputError(
                         f"{name}={str(value)[:80]!r} should name a file as {{'upload': id}} or {{'path': path}}."
                     )
+            elif isinstance(value, list) and "," in constraints[name].type:  # several integers, as JSON writes them
+                if not all(isinstance(each, int) for each in value):
+                    raise constraints[name].refuse(name, value)
             elif not isinstance(value, (str, int, float, bool, type(None))):
                 raise InputError(f"{name} should be a number, a string or a boolean; arrays are not accepted here.")
         plain = {name: value for name, value in self.parameters.items() if name not in self.files()}
@@ -145,7 +161,7 @@ class Submission(_Strict):
         graph = method.opens == "graph"
         given = {name for name, value in self.options if value is not None}
         wrong = given - {option.name for option in (GRAPH_OPTIONS if graph else ROW_OPTIONS)}
-        wrong |= {name for name in ("mask", "confounds") if graph and getattr(self, name)}
+        wrong |= {name for name in ("mask", "confounds", "surfaces", "atlas") if graph and getattr(self, name)}
         if wrong:
             raise InputError(f"{', '.join(sorted(wrong))} does not apply to {self.method}, which reads "
                              f"{'graphs' if graph else 'rows'}.")  # fmt: skip

@@ -6,21 +6,22 @@ import math
 
 import numpy as np
 import pytest
+from sklearn.metrics import silhouette_score
 
 from mgclust.algorithms.parcellation import evaluation
 from mgclust.algorithms.parcellation.evaluation import (
     agreement,
     chosen,
-    coordinate_parcels,
     dcbc,
     distance_profile,
     evaluate,
     homogeneity,
     n_pieces,
-    random_parcels,
+    silhouettes,
 )
 from mgclust.algorithms.parcellation.merge_cuts import labels_after
-from mgclust.base.errors import InputError
+from mgclust.algorithms.parcellation.null_parcels import coordinate_parcels, random_parcels
+from mgclust.base.errors import InputError, RunCancelled
 from mgclust.datasets import make_bold
 from mgclust.kernels.parcels.pair_correlations import spatial_blocks
 from mgclust.kernels.parcels.ward import ward_merges
@@ -81,6 +82,38 @@ def test_homogeneity_of_candidates_in_batches(monkeypatch):
     monkeypatch.setattr(evaluation, "BATCH_LABELS", 40)
     np.testing.assert_array_equal(evaluation._homogeneities(series, labels), whole)
     np.testing.assert_array_equal(whole, [homogeneity(series, each) for each in labels])
+
+
+@pytest.mark.parametrize("dtype", REALS)
+@pytest.mark.parametrize("batch", [1, 100, 1 << 20])
+def test_silhouettes(dtype, batch, monkeypatch):
+    monkeypatch.setattr(evaluation, "DISTANCES", batch)
+    rng = np.random.default_rng(batch)
+    series = np.delete(rows_of(60, dtype), np.s_[::11], axis=0)  # no constant rows, whose correlation has no value
+    n = len(series)
+    labels = np.stack([rng.integers(0, 4, n), rng.integers(-1, 40, n), np.arange(n) // 2, rng.integers(-1, 2, n)])
+    labels[2, labels[2] == 3] = 4_000  # gaps
+    found = silhouettes(series, labels.T)
+    for own, value in zip(labels, found, strict=True):
+        distances = 1 - np.corrcoef(series[own >= 0].astype(np.float64))
+        np.fill_diagonal(distances, 0)
+        expected = silhouette_score(np.maximum(distances, 0), own[own >= 0], metric="precomputed")
+        assert value == pytest.approx(expected, abs=TOLERANCE[dtype])
+    assert (np.unique(labels[1], return_counts=True)[1] == 1).any()  # parcels of one row
+
+
+@pytest.mark.parametrize("dtype", REALS)
+def test_silhouettes_of_constant_rows_duplicates_and_one_parcel(dtype):
+    rng = np.random.default_rng(0)
+    series = rows_of(30, dtype)
+    distances = 1 - np.array([[reference.correlation(a, b) for a in series] for b in series])
+    np.fill_diagonal(distances, 0)
+    labels = rng.integers(0, 5, 30)
+    expected = silhouette_score(np.maximum(distances, 0), labels, metric="precomputed")
+    assert silhouettes(series, labels)[0] == pytest.approx(expected, abs=TOLERANCE[dtype])
+    same = np.repeat(series[2:3], 8, axis=0)
+    assert silhouettes(same, np.arange(8) // 4).tolist() == [0]
+    assert np.isnan(silhouettes(series, np.stack([np.zeros(30, int), np.full(30, -1)], axis=1))).all()
 
 
 def check_profile(series, candidates, coordinates, max_distance, width, tolerance):
@@ -201,6 +234,8 @@ def test_random_parcels():
             assert reference.pieces(labels.tolist(), neighbours) == [1] * k
             np.testing.assert_array_equal(labels, random_parcels(*graph, k, seed))
     assert agreement(random_parcels(*graph, 7, 0), random_parcels(*graph, 7, 1)) < 0.9
+    several = random_parcels(*graph, [3, 20], 1)
+    np.testing.assert_array_equal(several.T, [random_parcels(*graph, k, 1) for k in (3, 20)])
     assert random_parcels([0, 0], [], 1).tolist() == [0]  # one voxel
 
 
@@ -262,44 +297,65 @@ def test_table():
     graph, places = graph_of(neighbours), 3.0 * np.argwhere(mask)
     n = len(places)
     halves = [rows_of(n, seed=seed)[:, :30] for seed in (1, 2)]
+    series = np.concatenate(halves, axis=1)
     whole, first, second = (np.random.default_rng(seed).integers(-1, 6, (n, 2)) for seed in range(3))
     whole[:, 0] = np.minimum(whole[:, 0], 1)  # fewer parcels than islands
-    table = evaluate(whole, first, second, *halves, *graph, places, seed=4, max_distance=14.0, bin_width=2.0)
+    table = evaluate(whole, first, second, series, *halves, *graph, places, seed=4, max_distance=14.0, bin_width=2.0)
     for c in range(2):
         labels = whole[:, c].tolist()
         sizes = [labels.count(parcel) for parcel in set(labels) - {-1}]
         assert table["scan_n_clusters"][c] == len(sizes)
         assert table["scan_pieces"][c] == sum(reference.pieces(labels, neighbours))
         assert (table["scan_smallest"][c], table["scan_largest"][c]) == (min(sizes), max(sizes))
-        own = [reference.homogeneity(x, y[:, c]) for x, y in zip(halves, (first, second), strict=True)]
         other = [reference.homogeneity(x, y[:, c]) for x, y in zip(halves, (second, first), strict=True)]
         edges = [
             reference.dcbc(*reference.profile(x, y[:, c], places, 7, 2.0))
             for x, y in zip(halves, (second, first), strict=True)
         ]
-        assert table["scan_homogeneity"][c] == pytest.approx(np.mean(own))
+        assert table["scan_homogeneity"][c] == pytest.approx(reference.homogeneity(series, whole[:, c]))
         assert table["scan_held_out"][c] == pytest.approx(np.mean(other))
         assert table["scan_dcbc"][c] == pytest.approx(np.mean(edges), abs=1e-8)
         assert table["scan_split_half_ari"][c] == pytest.approx(agreement(first[:, c], second[:, c]))
-    columns = ("n_clusters", "pieces", "smallest", "largest", "homogeneity", "held_out", "dcbc", "split_half_ari")
+    np.testing.assert_array_equal(table["scan_silhouette"], silhouettes(series, whole))
+    scores = ("homogeneity", "held_out", "dcbc", "split_half_ari", "silhouette")
+    columns = ("n_clusters", "pieces", "smallest", "largest", *scores)
     nulls = [f"{null}_{each}" for null in ("random", "coordinates") for each in columns if each != "pieces"]
     assert sorted(table) == sorted(f"scan_{each}" for each in (*columns, *nulls))
     assert all(values.shape == (2,) for values in table.values())
     assert table["scan_random_n_clusters"].tolist() == table["scan_coordinates_n_clusters"].tolist() == [3, 6]
-    again = evaluate(whole, first, second, *halves, *graph, places, seed=4, max_distance=14.0, bin_width=2.0)
+    again = evaluate(whole, first, second, series, *halves, *graph, places, seed=4, max_distance=14.0, bin_width=2.0)
     for name, values in table.items():
         np.testing.assert_array_equal(values, again[name])
+
+
+def test_the_table_reports_its_progress():
+    mask = islands()
+    graph, places = graph_of(neighbours_of(mask)), 3.0 * np.argwhere(mask)
+    halves = [rows_of(len(places), seed=seed) for seed in (1, 2)]
+    labels, series = np.random.default_rng(0).integers(0, 6, (len(places), 4)), np.concatenate(halves, axis=1)
+    seen = []
+    evaluate(labels, labels, labels, series, *halves, *graph, places, on_progress=seen.append)
+    assert seen == sorted(seen) and seen[0] == 0 and 0.5 < seen[-1] <= 1 and len(set(seen)) > 10
+    for after in range(len(seen)):
+        left = iter(range(after))
+
+        def stop(fraction, left=left):
+            if next(left, None) is None:
+                raise RunCancelled("stopped")
+
+        with pytest.raises(RunCancelled):
+            evaluate(labels, labels, labels, series, *halves, *graph, places, on_progress=stop)
 
 
 def test_table_rejects():
     graph = graph_of([{1}, {0}])
     labels, series, places = np.zeros((2, 1), int), rows_of(2), np.zeros((2, 3))
-    with pytest.raises(InputError, match="the halves have 2 and 3 rows, and the graph has 2"):
-        evaluate(labels, labels, labels, series, rows_of(3), *graph, places)
+    with pytest.raises(InputError, match="the halves have 2 and 3 rows, the whole series has 2, and the graph has 2"):
+        evaluate(labels, labels, labels, series, series, rows_of(3), *graph, places)
     with pytest.raises(InputError, match="coordinates: shape"):
-        evaluate(labels, labels, labels, series, series, *graph, places[:1])
+        evaluate(labels, labels, labels, series, series, series, *graph, places[:1])
     with pytest.raises(InputError, match="different numbers of columns"):
-        evaluate(labels, labels, np.zeros((2, 2), int), series, series, *graph, places)
+        evaluate(labels, labels, np.zeros((2, 2), int), series, series, series, *graph, places)
 
 
 @pytest.mark.parametrize("n_parcels, noise", [(6, 0.5), (12, 1.0)])
@@ -313,7 +369,7 @@ def test_known_parcels_are_chosen(n_parcels, noise):
     numbers, halves = [2, 4, 6, 9, 12, 16, 24], (series[:, :60], series[:, 60:])
     scan = [ward_of(each, graph, numbers) for each in (series, *halves)]
     places = np.argwhere(mask) @ made.affine[:3, :3].T
-    table = evaluate(*scan, *halves, *graph, places)
+    table = evaluate(*scan, series, *halves, *graph, places)
     assert chosen(table) == n_parcels
     at = numbers.index(n_parcels)
     assert agreement(scan[0][:, at], truth[mask]) > 0.95

@@ -14,50 +14,15 @@ from mgclust import AffinityPropagation, Parcellation
 from mgclust.algorithms.parcellation import exemplar_levels
 from mgclust.algorithms.parcellation.exemplar_levels import ExemplarLevels
 from mgclust.base.errors import InsufficientMemoryError, RunCancelled
-from mgclust.data.arrays import ArrayDataset
 from mgclust.data.neighbors import checked_neighbors, volume_neighbors
 from mgclust.engine.abort import Abort
-from mgclust.engine.context import Context
-from mgclust.engine.partition import Partition
-from mgclust.engine.rows import Rows
-from mgclust.engine.transport.comm import SoloComm
-from mgclust.kernels import load
 from oracles import parcels as oracle
+from support.parcels import context_of, edges_of, matrix_of, smooth, unit
 
 
 def levels(rows, graph, seed=0, abort=None, emit=None):
     """The levels of rows on one CPU rank."""
-    kernels, partition = load("cpu"), Partition.plan(len(rows), 1)
-    own = Rows(
-        ArrayDataset(rows), 0, len(rows), dtype=np.dtype("float32"), kernels=kernels, block_rows=partition.block_rows
-    )
-    context = Context(
-        comm=SoloComm(partition, len(rows)),
-        partition=partition,
-        rows=own,
-        kernels=kernels,
-        free=1 << 28,
-        spare=1 << 26,
-        abort=abort or Abort(),
-        emit=emit,
-        host_free=lambda: 1 << 28,
-    )
-    return ExemplarLevels(context, rows, graph.starts, graph.columns, seed)
-
-
-def unit(rows):
-    rows = rows - rows.mean(axis=1, keepdims=True)
-    return (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)).astype(np.float32)
-
-
-def edges_of(graph):
-    own = np.repeat(np.arange(len(graph.starts) - 1), np.diff(graph.starts))
-    return np.stack([own, graph.columns], axis=1)[own < graph.columns]
-
-
-def matrix_of(graph):
-    n = len(graph.starts) - 1
-    return csr_array((np.ones(len(graph.columns)), graph.columns, graph.starts), shape=(n, n))
+    return ExemplarLevels(context_of(rows, abort, emit), rows, graph.starts, graph.columns, seed)
 
 
 def are_stars(labels, graph):
@@ -67,19 +32,6 @@ def are_stars(labels, graph):
         if not any(set(own) <= {i, *graph.columns[graph.starts[i] : graph.starts[i + 1]]} for i in own):
             return False
     return True
-
-
-def smooth(shape, connectivity=26, seed=0, features=30):
-    """Rows on a grid, neighbours of which are similar, with their graph."""
-    rng = np.random.default_rng(seed)
-    graph = volume_neighbors(np.ones(shape, bool), shape, connectivity)
-    rows = rng.normal(size=(int(np.prod(shape)), features))
-    own = np.repeat(np.arange(len(rows)), np.diff(graph.starts))
-    for _ in range(2):
-        total = rows.copy()
-        np.add.at(total, own, rows[graph.columns])
-        rows = total
-    return unit(rows + rng.normal(size=rows.shape)), graph
 
 
 @pytest.mark.parametrize(("shape", "connectivity", "seed"), [((1, 1, 40), 6, 0), ((6, 6, 1), 6, 1), ((4, 3, 4), 18, 2)])

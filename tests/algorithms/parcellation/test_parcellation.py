@@ -1,14 +1,20 @@
 """Parcels: connected, as many as requested, the known ones where there are any, the same on any number of ranks."""
 
+import warnings
+
+import nibabel
 import numpy as np
 import pytest
+from scipy.ndimage import gaussian_filter
 from sklearn.metrics import adjusted_rand_score
 
 from mgclust import Parcellation, load_result, open_dataset
 from mgclust.algorithms import base
 from mgclust.algorithms.parcellation.evaluation import n_pieces
+from mgclust.algorithms.parcellation.ranks import estimate
 from mgclust.base.errors import (
     AmbiguousCountWarning,
+    DataWarning,
     InputError,
     InsufficientMemoryError,
     WeakStructureWarning,
@@ -88,7 +94,8 @@ def test_duplicates_constant_rows_and_offsets(algorithm):
     rows[::17] = 3.0
     line = np.arange(1, 120)[:, None] - [1, 0]
     model = Parcellation(12, algorithm=algorithm, client=None, device="cpu").fit(rows, neighbors=line)
-    again = Parcellation(12, algorithm=algorithm, client=None, device="cpu").fit(rows * 8 + 1024, neighbors=line)
+    with pytest.warns(DataWarning, match="8 of 120 series are constant"):
+        again = Parcellation(12, algorithm=algorithm, client=None, device="cpu").fit(rows * 8 + 1024, neighbors=line)
     assert len(np.unique(model.labels_)) == 12 and np.isfinite(model.homogeneity_)
     if algorithm != "affinity-propagation":  # whose messages between duplicates depend on the last digits of the series
         np.testing.assert_array_equal(model.labels_, again.labels_)
@@ -103,17 +110,17 @@ def test_parcels_of_grayordinates_lie_in_one_structure(tmp_path):
         save_surface(tmp_path / f"{side}.surf.gii", coordinates + shift, triangles, f"Cortex{side}")
         for side, shift in (("Left", [-70, 0, 0]), ("Right", [70, 0, 0]))
     ]
-    dataset = open_dataset(runs)
-    model = Parcellation([20, 30], client=None).fit(dataset, surfaces=surfaces)
+    dataset = open_dataset(runs, surfaces=surfaces)
+    model = Parcellation([20, 30], client=None).fit(dataset)
     for k in (20, 30):
         labels = model.labels_for(k)
         assert len(np.unique(labels)) == k
-        assert (n_pieces(labels, *neighbors_of(dataset, 26, surfaces)) == 1).all()
+        assert (n_pieces(labels, *neighbors_of(dataset, 26)) == 1).all()
         for name, _, _ in models.iter_structures():
             own = np.unique(labels[models.name == name])
             assert not np.isin(labels[models.name != name], own).any()
     with pytest.raises(InputError, match=r"surf\.gii"):
-        Parcellation(30, client=None).fit(dataset)
+        Parcellation(30, client=None).fit(open_dataset(runs))
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -132,8 +139,48 @@ def test_the_same_bits_on_any_number_of_ranks(algorithm, bold, ranks, monkeypatc
 
 def test_series_without_parcels_are_doubted():
     rows, line = noisy(200, 60), np.arange(1, 200)[:, None] - [1, 0]
-    with pytest.warns(WeakStructureWarning, match="the halves of the series share no parcels"):
+    with pytest.warns(WeakStructureWarning, match="is not above parcels that ignore the series"):
         Parcellation([5, 10], client=None).fit(rows, neighbors=line)
+
+
+@pytest.mark.parametrize("smooth", [False, True])
+def test_noise_is_doubted_in_each_draw(smooth):
+    """One draw of random parcels was below the best of several numbers of parcels in 28 of 40 draws of noise."""
+    mask = np.ones((6, 7, 6), bool)
+    for seed in range(6):
+        noise = np.random.default_rng(seed).normal(size=(14, 15, 14, 60))
+        if smooth:
+            noise = gaussian_filter(noise, (1, 1, 1, 0))
+        noise = noise[4:10, 4:11, 4:10]  # at the border of the filtered volume, near voxels correlate more
+        dataset = open_dataset(nibabel.Nifti1Image(noise.astype(np.float32), np.diag([3.0, 3, 3, 1])), mask=mask)
+        with pytest.warns(WeakStructureWarning, match="is not above parcels that ignore the series"):
+            Parcellation([4, 8, 16, 32], client=None).fit(dataset)
+
+
+def test_halves_that_agree_less_than_places_are_doubted():
+    """On weak series, the DCBC of halves rises to the largest number, whatever the true one."""
+    bold, mask, _ = make_bold((10, 12, 9), 8, n_timepoints=120, noise=2.0, random_state=0)
+    dataset = open_dataset(nibabel.Nifti1Image(bold, np.diag([3.0, 3, 3, 1])), mask=mask, detrend=True)
+    with pytest.warns(AmbiguousCountWarning, match="the halves agree on 48 parcels .* less than compact parcels"):
+        Parcellation([8, 16, 48], client=None).fit(dataset)
+
+
+def test_one_parcel_has_no_evidence(bold):
+    with pytest.warns(AmbiguousCountWarning, match="n_parcels=1 has no DCBC"):
+        Parcellation(1, evaluate=True, client=None).fit(opened(bold))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_series_that_vary_little_beside_their_mean(bold, dtype):
+    """They were taken as constant."""
+    _, (series, mask, truth) = bold
+    rows = (series[mask] / series[mask].std() + 1e6).astype(dtype)
+    starts, columns = volume_neighbors(mask, mask.shape)
+    graph = np.stack([np.repeat(np.arange(len(rows)), np.diff(starts)), columns], axis=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = Parcellation(6, client=None).fit(rows, neighbors=graph)
+    assert adjusted_rand_score(truth[mask], model.labels_) > 0.9
 
 
 def test_the_largest_number_is_doubted(bold):
@@ -200,3 +247,9 @@ def test_a_picture_needs_an_evaluation(bold):
     evaluated = Parcellation(6, evaluate=True, client=None).fit(opened(bold))
     assert evaluated.evaluation_["n_clusters"].tolist() == [6]
     assert plots.parcel_evaluation(evaluated).get_title() == "1 number of parcels compared, 6 chosen"
+
+
+def test_the_memory_of_many_numbers_counts():
+    shape, given = (50_000, 100), {"entries": 26 * 50_000, "algorithm": "ward", "evaluated": True}
+    few, many = (estimate(shape, 4, 1, 0, count=count, **given).needed for count in (2, 102))
+    assert many - few == 100 * 50_000 * 250

@@ -17,6 +17,7 @@ from mgclust.base.errors import InputError
 from mgclust.data import open_dataset
 from mgclust.outside.rooted_files import RootedFile
 from support.attempt_answers import answer_to
+from support.surfaces import models_of, save_series
 
 pytestmark = pytest.mark.xdist_group("service")
 SOON = 60.0  # seconds on a busy machine; what waits for a FIFO waits for ever
@@ -100,7 +101,9 @@ def test_a_fifo_in_the_place_of_a_source(running, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["points.npy", "store.zarr", "init.npy", "mask.nii.gz", "confounds.tsv"])
+@pytest.mark.parametrize(
+    "name", ["points.npy", "store.zarr", "init.npy", "mask.nii.gz", "confounds.tsv", "l.surf.gii", "atlas.nii.gz"]
+)
 def test_an_attempt_refuses_it(tmp_path, name):
     """It took the file's place after the job was submitted."""
     np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(50, 2)))
@@ -117,15 +120,22 @@ def test_an_attempt_refuses_it(tmp_path, name):
     if name == "init.npy":
         request |= {"method": "fuzzy-c-means", "parameters": {"n_clusters": 2, "init": {"path": name}}}
         files = {"0": {"root": str(tmp_path), "name": "rows.npy"}, "init": files["0"]}
-    if name in ("mask.nii.gz", "confounds.tsv"):
+    options = {"mask.nii.gz": "mask", "confounds.tsv": "confounds", "l.surf.gii": "surfaces", "atlas.nii.gz": "atlas"}
+    if name in options:
         nibabel = pytest.importorskip("nibabel")
-        series = nibabel.Nifti1Image(np.random.default_rng(0).normal(size=(3, 3, 3, 5)).astype("f4"), np.eye(4))
-        nibabel.save(series, tmp_path / "bold.nii")
-        own = {"mask": {"path": name}} if name == "mask.nii.gz" else {"confounds": [{"path": name}]}
-        request |= {**own, "options": {} if "mask" in own else {"confound_names": "csf"}}
+        rng, option = np.random.default_rng(0), options[name]
+        series = "bold.dtseries.nii" if option == "surfaces" else "bold.nii"
+        if option == "surfaces":
+            save_series(tmp_path / series, models_of(rng), rng)
+        else:
+            nibabel.save(nibabel.Nifti1Image(rng.normal(size=(3, 3, 3, 5)).astype("f4"), np.eye(4)), tmp_path / series)
+        request |= {
+            option: {"path": name} if option == "mask" else [{"path": name}],
+            "options": {"confound_names": "csf"} if option == "confounds" else {},
+        }
         files = {
-            "0": {"root": str(tmp_path), "name": "bold.nii"},
-            "mask" if "mask" in own else "confounds-0": files["0"],
+            "0": {"root": str(tmp_path), "name": series},
+            option if option == "mask" else f"{option}-0": files["0"],
         }
     order = {
         "folder": str(tmp_path / "job" / "attempt-1"), "files": files, "request": request,

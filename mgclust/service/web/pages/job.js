@@ -62,7 +62,9 @@ function requestOf(job) {
   for (const [name, value] of Object.entries(job.request.resources || {})) told.push([name, figure(value)]);
   for (const source of job.request.sources || []) told.push(["source", sourceName(source)]);
   if (job.request.mask) told.push(["mask", sourceName(job.request.mask)]);
-  for (const source of job.request.confounds || []) told.push(["confounds", sourceName(source)]);
+  for (const name of ["confounds", "surfaces", "atlas"]) {
+    for (const source of job.request[name] || []) told.push([name, sourceName(source)]);
+  }
   told.push(["priority", String(job.priority)]);
   if (job.size !== null) told.push(["kept on disk", bytes(job.size)]);
   return told;

@@ -80,12 +80,15 @@ function chosen(group) {
   return given;
 }
 
-// Return the sources from a field for files, or from a field for a path on the service.
-async function sourcesOf(files, path) {
+// Return the sources from a field for files, or from a field for paths on the service that a separator separates.
+async function sourcesOf(files, path, separator = null) {
   const sources = [];
   for (const file of by(files).files) sources.push({ upload: await upload(file), name: file.name });
-  const named = by(path).value.trim();
-  if (named) sources.push({ path: named, name: named.split("/").pop() });
+  const text = by(path).value;
+  for (const part of separator ? text.split(separator) : [text]) {
+    const named = part.trim();
+    if (named) sources.push({ path: named, name: named.split("/").pop() });
+  }
   return sources;
 }
 
@@ -108,8 +111,10 @@ async function submit() {
       const masks = await sourcesOf("mask", "mask-path");
       if (masks.length > 1) throw new Error("Choose a mask's file or name its path, not both.");
       if (masks.length) request.mask = masks[0];
-      const tables = await sourcesOf("confounds", "confounds-path");
-      if (tables.length) request.confounds = tables;
+      for (const name of ["confounds", "surfaces", "atlas"]) {
+        const several = await sourcesOf(name, `${name}-path`, ",");
+        if (several.length) request[name] = several;
+      }
     }
     location.href = `/jobs/${(await post("/jobs", request)).id}`;
   } catch (error) {
