@@ -23,9 +23,9 @@ best start. Every community is connected. Labels are bitwise identical on any nu
 because all sums are sums of integers and all ties have a rule. The result is the best partition that was found; its
 modularity may be smaller than the largest possible modularity.
 
-Cost, for E edges: about 12 E weights are read before the first cycle and 12 E in each cycle; 4 to 6 E are sorted in each
-cycle. Memory: 30 to 60 bytes per edge. Exchanges: n int32 for each class of each sweep, and all weights of a level once
-when it is contracted.
+Cost, for E edges: about 12 E weights are read before the first cycle and 12 E in each cycle; 4 to 6 E are sorted in
+each cycle. Memory: 30 to 60 bytes per edge. Exchanges: n int32 for each class of each sweep, and all weights of a level
+once when it is contracted.
 
 References
 ----------
@@ -75,7 +75,7 @@ class Found(NamedTuple):
     """Communities, numbered without gaps."""
 
     labels: Array
-    count: int
+    n_clusters: int
     modularity: float
 
 
@@ -113,10 +113,12 @@ def communities(
         small = contract(level, ids, count)
         labels = level.kernels.xp.empty(count, np.int32)
         labels[ids] = best.labels
-        combined = search.cycles(small, Found(labels, best.count, best.modularity), seeds[-2], 1, AGREED_CYCLES)
+        combined = search.cycles(small, Found(labels, best.n_clusters, best.modularity), seeds[-2], 1, AGREED_CYCLES)
         again = search.start(small, seeds[-1], AGREED_CYCLES)
         best = max(combined, again, key=lambda found: found.modularity)
-        best = search.cycles(level, Found(best.labels[ids], best.count, best.modularity), seeds[0], 2, effort.cycles)
+        best = search.cycles(
+            level, Found(best.labels[ids], best.n_clusters, best.modularity), seeds[0], 2, effort.cycles
+        )
     return connected_parts(level, best.labels), search.report
 
 
@@ -156,10 +158,10 @@ class _Search:
 
     def _note(self, found: Found, cycle: int, levels: int) -> None:
         starts = self._effort.starts
-        entry = {"start": self._started, "cycle": cycle, "n_clusters": found.count, "levels": levels}
+        entry = {"start": self._started, "cycle": cycle, "n_clusters": found.n_clusters, "levels": levels}
         self.report.append(entry | {"modularity": found.modularity})
         done = cycle / self._effort.cycles if starts == 1 else self._started / (starts + 3)
-        self._context.progress(done, modularity=found.modularity, n_clusters=found.count)
+        self._context.progress(done, modularity=found.modularity, n_clusters=found.n_clusters)
 
 
 def _agreed(level: Level, partitions: list[Array]) -> tuple[Array, int]:
