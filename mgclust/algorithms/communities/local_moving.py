@@ -10,8 +10,8 @@ these lines::
         label[node] = the label among its neighbours and its own with the largest modularity; ties: the lowest label
     active nodes = neighbours of moved nodes that are not in the new community of the moved node
 
-Cost per sweep: the weights of the active nodes are read about once; there are 4 exchanges of n int32 and one exchange
-of n bytes.
+Cost per sweep: the weights of the active nodes are read about once; there is one exchange of n int32 for each class,
+and one of n bytes.
 """
 
 from __future__ import annotations
@@ -26,12 +26,11 @@ from mgclust.base.hashing import GOLDEN
 __all__ = ["compact", "local_moving", "move_nodes"]
 
 Array = Any
-CLASSES = 4
 MAX_SWEEPS = 30
 MIN_RISE = int(2e-5 * 2**40)  # smallest rise of modularity after which another sweep follows, in units of 2^-40
 
 
-def move_nodes(level: Level, labels: Array, salt: int) -> Array:
+def move_nodes(level: Level, labels: Array, salt: int, classes: int) -> Array:
     """Move nodes until a sweep raises the modularity by less than 2e-5.
 
     Parameters
@@ -41,6 +40,8 @@ def move_nodes(level: Level, labels: Array, salt: int) -> Array:
         Community of each node, any numbers below n.
     salt : int
         Determines the classes.
+    classes : int
+        Number of classes. With fewer classes, a sweep takes fewer exchanges, but more nodes move at once.
 
     Returns
     -------
@@ -59,12 +60,12 @@ def move_nodes(level: Level, labels: Array, salt: int) -> Array:
         state = level.rows, level.strength, labels, totals, active
         of_sweep: dict[str, Any] = {
             "gain": level.gain,
-            "classes": CLASSES,
+            "classes": classes,
             "salt": (salt * MAX_SWEEPS + sweep + 1) * GOLDEN % 2**64,
             "tally": tally,
         }
         alone = comm.size == 1 and kernels.graph.sweep_alone(*state, activated=activated, **of_sweep)
-        for turn in () if alone else range(CLASSES):
+        for turn in () if alone else range(classes):
             kernels.graph.propose_moves(*state, turn=turn, out=proposal, **of_sweep)
             comm.queue_gather(proposal, level.bounds)
             kernels.graph.apply_moves(proposal, level.strength, labels, totals)
@@ -78,7 +79,7 @@ def move_nodes(level: Level, labels: Array, salt: int) -> Array:
     return labels
 
 
-def local_moving(level: Level, labels: Array, salt: int) -> Array:
+def local_moving(level: Level, labels: Array, salt: int, classes: int) -> Array:
     """Move nodes, then whole communities, then communities of communities, until no more of them join (Louvain).
 
     Parameters
@@ -86,7 +87,8 @@ def local_moving(level: Level, labels: Array, salt: int) -> Array:
     level : Level
     labels : int32 array of shape (n,)
         Labels at the start.
-    salt : int
+    salt, classes : int
+        See `move_nodes`.
 
     Returns
     -------
@@ -95,7 +97,7 @@ def local_moving(level: Level, labels: Array, salt: int) -> Array:
     """
     steps = []
     while True:
-        labels = move_nodes(level, labels, salt)
+        labels = move_nodes(level, labels, salt, classes)
         ids, count = compact(level, labels)
         steps.append(ids)
         if count == level.n:

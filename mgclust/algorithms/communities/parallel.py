@@ -11,20 +11,27 @@ correct decisions that were made too early::
                    5 to 8 cycles
     parts          a community that has several connected parts is split into them, which never lowers the modularity
 
-Small graphs have several starts, because one start may end in a poor optimum; the best result is kept.
+One start may end in a poor optimum, so graphs of up to half a million edges have several starts of one cycle, which are
+then combined (Ovelgönne and Geyer-Schulz 2013)::
+
+    contract       nodes that are in the same community after every start become one node
+    cycles         on this smaller graph, from the best start's communities and from single nodes
+    cycles         on the whole graph, from the better of the two results
 
 For the constant Potts model, every second start begins with a cycle that matches all nodes. At high resolutions, most
-communities have two or three nodes, and single moves seldom find the heaviest pairs.
+communities have two or three nodes, and single moves seldom find the heaviest pairs. Starts that are combined have two
+cycles. Larger graphs have two starts, of which the better is kept.
 
 If communities are known, local moving begins with them, and there is only this start. Its first sweep checks all nodes,
 because the old graph is not known; later sweeps check only neighbours of moved nodes. Cycles follow only if more than
 5% of the nodes are new or have changed their community, or if no edge connects two communities. So a small update
 costs about two sweeps, two searches for connected parts and one contraction.
 
-Guarantees. Modularity never falls from one cycle to the next. Every community is connected, except communities of fixed
-nodes that no path inside the community connects. Labels are bitwise identical on any number of ranks and on CPU and
-GPU, because all sums are sums of integers and all ties have a rule. The result is the best partition that was found;
-its modularity may be smaller than the largest possible modularity.
+Guarantees. Modularity never falls from one cycle of a start to the next, and the combination is at least as good as the
+best start. Every community is connected, except communities of fixed nodes that no path inside the community connects.
+Labels are bitwise identical on any number of ranks and on CPU and GPU, because all sums are sums of integers and all
+ties have a rule. The result is the best partition that was found; its modularity may be smaller than the largest
+possible modularity.
 
 Cost, for E edges: about 12 E weights are read before the first cycle and 12 E in each cycle; 6 E are sorted in each
 cycle. Memory: 30 to 60 bytes per edge. Exchanges: n int32 for each class of each sweep, and all weights of a level once
@@ -33,7 +40,8 @@ when it is contracted.
 References
 ----------
 V. D. Blondel et al., J. Stat. Mech. P10008 (2008); V. A. Traag et al., Sci. Rep. 9:5233 (2019);
-R. Rotta, A. Noack, ACM J. Exp. Algorithmics 16:2.3 (2011); J. Riedy et al., PPAM 2011.
+R. Rotta, A. Noack, ACM J. Exp. Algorithmics 16:2.3 (2011); J. Riedy et al., PPAM 2011;
+M. Ovelgönne, A. Geyer-Schulz, An ensemble learning strategy for graph clustering, Contemp. Math. 588 (2013).
 """
 
 from __future__ import annotations
@@ -49,7 +57,7 @@ from mgclust.algorithms.communities.continuation import (
     start_labels,
     with_initial_ids,
 )
-from mgclust.algorithms.communities.levels import Level, modularity_of
+from mgclust.algorithms.communities.levels import Level, contract, modularity_of
 from mgclust.algorithms.communities.local_moving import compact, local_moving, move_nodes
 from mgclust.algorithms.communities.matching import coarsen
 from mgclust.engine.spmd import Context
@@ -66,17 +74,29 @@ class Effort(NamedTuple):
     """Limits of the search."""
 
     starts: int
-    cycles: int
+    cycles: int  # largest number of cycles of a start; starts that are combined have fewer
     least_rise: float  # smallest rise of modularity in a cycle after which another cycle follows
+    combined: int = 0  # largest number of cycles after starts are combined; 0: the best start is kept
+    classes: int = 4  # see `move_nodes`
+    few: float = 0.2  # see `rounds`
 
 
 EFFORTS = (  # largest number of entries (twice the edges) of a graph, and its limits
-    (1 << 12, Effort(16, 8, 1e-5)),
-    (1 << 15, Effort(8, 8, 1e-5)),
-    (1 << 18, Effort(6, 8, 1e-5)),
-    (1 << 20, Effort(1, 8, 1e-5)),
+    (1 << 12, Effort(10, 8, 1e-5, combined=2, classes=2)),
+    (1 << 18, Effort(6, 8, 1e-5, combined=2, classes=2)),
+    (1 << 20, Effort(2, 8, 1e-5, combined=7, classes=2)),
     (math.inf, Effort(1, 5, 1e-4)),
 )
+START_CYCLES, MATCHED_CYCLES = 1, 2  # cycles of starts that are combined; the second if every second start is matched
+AGREED_CYCLES = 4  # cycles on the graph of the nodes on which all starts agree
+
+
+class Found(NamedTuple):
+    """Communities, numbered without gaps."""
+
+    labels: Array
+    n_clusters: int
+    modularity: float
 
 
 def communities(
@@ -110,59 +130,103 @@ def communities(
         Communities, numbered by their smallest node; on every rank.
     report : list of dict
         State after each cycle: ``start``, ``cycle`` (0: before the first), ``n_clusters``, ``levels``, ``modularity``.
+        The combination of several starts is reported as further starts.
     """
     effort = effort or next(effort for entries, effort in EFFORTS if level.entries <= entries)
-    report: list[dict[str, Any]] = []
-    best, reached = None, -np.inf
-    if known is not None or matched:
-        effort = effort._replace(starts=1 if known is not None else max(2, effort.starts))
-    for start in range(effort.starts):
-        by_matching = matched and start % 2 == 1
-        labels, modularity = _one_start(context, level, seed * 1009 + start, start, effort, report, known, by_matching)
-        if modularity > reached:
-            best, reached = labels, modularity
-    assert best is not None
-    return connected_parts(level, best), report
-
-
-def _one_start(
-    context: Context,
-    level: Level,
-    seed: int,
-    start: int,
-    effort: Effort,
-    report: list[dict[str, Any]],
-    known: KnownCommunities | None,
-    by_matching: bool,
-) -> tuple[Array, float]:
-    if by_matching:
-        first, _ = _cycle(level, None, seed * 16, NOISE)
-    elif known is not None:
-        first = local_moving(level, start_labels(level, known), seed)
+    if known is not None:
+        effort = effort._replace(starts=1, combined=0)
+    elif matched:
+        effort = effort._replace(starts=max(2, effort.starts))
+    search = _Search(context, effort)
+    if known is not None:
+        best = search.update(level, known, seed * 1009)
     else:
-        first = local_moving(level, level.kernels.xp.arange(level.n, dtype=np.int32), seed)
-    labels, count = compact(level, first)
-    modularity = modularity_of(level, labels)
+        seeds = [seed * 1009 + start for start in range(effort.starts)]
+        cycles = effort.cycles
+        if effort.combined:
+            cycles = MATCHED_CYCLES if matched else START_CYCLES
+        runs = [
+            search.start(level, each, cycles, by_matching=matched and number % 2 == 1)
+            for number, each in enumerate(seeds)
+        ]
+        best = max(runs, key=lambda found: found.modularity)  # the first of equal ones
+        if effort.combined:
+            best = search.combine(level, runs, best, seeds[0])
+    return connected_parts(level, best.labels), search.report
 
-    def note(cycle: int, levels: int) -> None:
-        entry = {"start": start, "cycle": cycle, "n_clusters": count, "levels": levels, "modularity": modularity}
-        report.append(entry)
-        context.progress((start + cycle / effort.cycles) / effort.starts, modularity=modularity, n_clusters=count)
 
-    note(0, 0)
-    cycles = effort.cycles if known is None or _needs_cycles(level, labels, known) else 0
-    for cycle in range(1, cycles + 1):
-        salt = seed * 16 + cycle
-        noise = NOISE if cycle > 1 else 0.0
-        after, levels = _cycle(level, labels, salt, noise, members=known is not None)
-        risen = modularity_of(level, after) - modularity
-        if risen > 0:
-            labels, count = compact(level, after)
-            modularity = modularity + risen
-        note(cycle, levels)
-        if risen < effort.least_rise:
-            break
-    return labels, modularity_of(level, labels)
+class _Search:
+    """Starts and cycles, with a report of them.
+
+    Parameters
+    ----------
+    context : Context
+        Receives the progress.
+    effort : Effort
+    """
+
+    def __init__(self, context: Context, effort: Effort) -> None:
+        self.report: list[dict[str, Any]] = []
+        self._context, self._effort = context, effort
+        self._started, self._all = 0, effort.starts + (3 if effort.combined else 0)
+
+    def start(self, level: Level, seed: int, cycles: int, *, by_matching: bool = False) -> Found:
+        """Find communities from single nodes, by a matching or by local moving, and then by cycles."""
+        if by_matching:
+            labels, _ = _cycle(level, None, seed * 16, NOISE, self._effort)
+        else:
+            alone = level.kernels.xp.arange(level.n, dtype=np.int32)
+            labels = local_moving(level, alone, seed, self._effort.classes)
+        return self._cycles(level, _found(level, labels), seed, 1, cycles)
+
+    def update(self, level: Level, known: KnownCommunities, seed: int) -> Found:
+        """Find communities by local moving from known communities, and then by cycles if they are needed."""
+        found = _found(level, local_moving(level, start_labels(level, known), seed, self._effort.classes))
+        cycles = self._effort.cycles if _needs_cycles(level, found.labels, known) else 0
+        return self._cycles(level, found, seed, 1, cycles, members=True)
+
+    def combine(self, level: Level, runs: list[Found], best: Found, seed: int) -> Found:
+        """Find communities from those of several starts, of which one is the best; `seed` is that of the first start.
+
+        Nodes that are in the same community after every start become one node of a smaller graph.
+        """
+        ids, count = _agreed(level, [found.labels for found in runs])
+        small = contract(level, ids, count)
+        labels = level.kernels.xp.empty(count, np.int32)
+        labels[ids] = best.labels
+        kept = self._cycles(small, best._replace(labels=labels), seed + len(runs), 1, AGREED_CYCLES)
+        again = self.start(small, seed + len(runs) + 1, AGREED_CYCLES)
+        best = max(kept, again, key=lambda found: found.modularity)
+        return self._cycles(level, best._replace(labels=best.labels[ids]), seed, 2, self._effort.combined)
+
+    def _cycles(self, level: Level, found: Found, seed: int, first: int, count: int, *, members: bool = False) -> Found:
+        """Improve communities by at most `count` cycles, of which the first has the number `first`."""
+        last = first + count - 1
+        self._note(found, first - 1, last, 0)
+        for cycle in range(first, last + 1):
+            noise = NOISE if cycle > 1 else 0.0
+            after, levels = _cycle(level, found.labels, seed * 16 + cycle, noise, self._effort, members=members)
+            risen = modularity_of(level, after) - found.modularity
+            if risen > 0:
+                found = Found(*compact(level, after), found.modularity + risen)
+            self._note(found, cycle, last, levels)
+            if risen < self._effort.least_rise:
+                break
+        self._started += 1
+        return found._replace(modularity=modularity_of(level, found.labels))
+
+    def _note(self, found: Found, cycle: int, last: int, levels: int) -> None:
+        """Report the state after a cycle; the start has at most `last` cycles."""
+        entry = {"start": self._started, "cycle": cycle, "n_clusters": found.n_clusters, "levels": levels}
+        self.report.append(entry | {"modularity": found.modularity})
+        done = (self._started + cycle / max(last, 1)) / self._all
+        self._context.progress(done, modularity=found.modularity, n_clusters=found.n_clusters)
+
+
+def _found(level: Level, labels: Array) -> Found:
+    """Return communities that have any labels below n."""
+    labels, count = compact(level, labels)
+    return Found(labels, count, modularity_of(level, labels))
 
 
 def _needs_cycles(level: Level, labels: Array, known: KnownCommunities) -> bool:
@@ -177,14 +241,31 @@ def _needs_cycles(level: Level, labels: Array, known: KnownCommunities) -> bool:
     return not int(level.comm.all_reduce(cross)[0])
 
 
-def _cycle(level: Level, labels: Array | None, salt: int, noise: float, *, members: bool = False) -> tuple[Array, int]:
+def _agreed(level: Level, partitions: list[Array]) -> tuple[Array, int]:
+    """Number the groups of nodes that are in the same community of every partition; labels are below level.n."""
+    xp = level.kernels.xp
+    ids = partitions[0]
+    for labels in partitions[1:]:
+        keys = ids.astype(np.int64) * level.n + labels
+        order = xp.argsort(keys)
+        keys = keys[order]
+        steps = xp.zeros(level.n, np.int32)
+        steps[1:] = keys[1:] != keys[:-1]
+        ids = xp.empty(level.n, np.int32)
+        ids[order] = xp.cumsum(steps, dtype=np.int32)
+    return ids, int(ids.max()) + 1
+
+
+def _cycle(
+    level: Level, labels: Array | None, salt: int, noise: float, effort: Effort, *, members: bool = False
+) -> tuple[Array, int]:
     """Coarsen within the communities and refine back to the nodes; the given labels have no gaps.
 
     Without labels, all nodes may be matched, and each node of the coarsest graph begins as a community. If `members` is
     true, each community begins with the number of one of its nodes as its label. Then all other nodes can leave it and
     be alone, because a node can be alone only under its own number.
     """
-    kept, top, within = coarsen(level, labels, salt=salt, noise=noise)
+    kept, top, within = coarsen(level, labels, salt=salt, noise=noise, few=effort.few)
     levels = len(kept)
     if within is None:
         within = level.kernels.xp.arange(top.n, dtype=np.int32)
@@ -193,8 +274,8 @@ def _cycle(level: Level, labels: Array | None, salt: int, noise: float, *, membe
         number = np.zeros(int(community.max(initial=0)) + 1, np.int32)
         number[community] = first
         within = level.kernels.memory.to_device(number)[within]
-    labels = local_moving(top, within, salt)
+    labels = local_moving(top, within, salt, effort.classes)
     while kept:
         finer, ids = kept.pop()
-        labels = move_nodes(finer, labels[ids], salt)
+        labels = move_nodes(finer, labels[ids], salt, effort.classes)
     return labels, levels

@@ -102,7 +102,7 @@ def _room(rows: Adjacency) -> tuple[Array, ...]:
 
 
 def _new_room(longest: int) -> tuple[Array, ...]:
-    return *empty_table(longest), np.empty(longest, np.int32), np.empty(longest, np.int32)
+    return *empty_table(longest), np.empty(longest, np.int32)
 
 
 def apply_moves(proposal: Array, strength: Array, labels: Array, totals: Array) -> None:
@@ -149,11 +149,10 @@ def _propose(
     keys: Array,
     sums: Array,
     slots: Array,
-    near: Array,
 ) -> Any:
     """Fill `out` for rows start..stop-1; return the number of moves, and the added modularity in units of 2^-40.
 
-    The last four arguments are work arrays for the longest row. The hash table (`keys`, `sums`) is empty before and
+    The last three arguments are work arrays for the longest row. The hash table (`keys`, `sums`) is empty before and
     after each call.
     """
     square = np.float64(two_m) * np.float64(two_m)
@@ -168,11 +167,10 @@ def _propose(
             h = mix(np.uint64(v) * np.uint64(GOLDEN) + np.uint64(salt))
             if np.int64(h >> np.uint64(33)) % classes != turn:
                 continue
-        begin, k = starts[row], starts[row + 1] - starts[row]
         a, d = labels[v], strength[v]
-        for i in range(k):
-            near[i] = labels[unsigned(columns[begin + i])]
-        best, to, own = best_label(near, k, a, d, weights, begin, totals, two_m, factor, keys, sums, slots)
+        best, to, own = best_label(
+            starts[row], starts[row + 1], a, d, columns, weights, labels, totals, two_m, factor, keys, sums, slots
+        )
         stay = score(two_m, factor, own, d, totals[a] - d)
         if to < 0 or best <= stay:
             best, to = stay, -1
@@ -190,12 +188,12 @@ def _propose(
 def propose(
     start: int, stop: int, first: int, starts: Array, columns: Array, weights: Array, strength: Array, labels: Array,
     totals: Array, active: Array, two_m: Any, factor: Any, classes: int, turn: int, salt: int, out: Array, keys: Array,
-    sums: Array, slots: Array, near: Array,
+    sums: Array, slots: Array,
 ) -> Any:  # fmt: skip
     """Call `_propose`; Python can call this function."""
     return _propose(
         start, stop, first, starts, columns, weights, strength, labels, totals, active, two_m, factor, classes, turn,
-        salt, out, keys, sums, slots, near,
+        salt, out, keys, sums, slots,
     )  # fmt: skip
 
 
@@ -203,13 +201,13 @@ def propose(
 def sweep(
     rows: int, starts: Array, columns: Array, weights: Array, strength: Array, labels: Array, totals: Array,
     active: Array, two_m: Any, factor: Any, classes: int, salt: int, activated: Array, tally: Array, out: Array,
-    keys: Array, sums: Array, slots: Array, near: Array,
+    keys: Array, sums: Array, slots: Array,
 ) -> None:  # fmt: skip
     """Do all turns of a sweep, for `sweep_alone`."""
     for turn in range(classes):
         moves, gained = _propose(
             0, rows, 0, starts, columns, weights, strength, labels, totals, active, two_m, factor, classes, turn, salt,
-            out, keys, sums, slots, near,
+            out, keys, sums, slots,
         )  # fmt: skip
         if moves:
             _move(out, strength, labels, totals)
@@ -226,12 +224,13 @@ def better(g: Any, b: Any, best: Any, to: Any) -> bool:
 
 @inlined
 def best_label(
-    near: Any,
-    k: int,
+    begin: int,
+    end: int,
     a: int,
     d: Any,
+    columns: Any,
     weights: Any,
-    begin: int,
+    labels: Any,
     totals: Any,
     two_m: Any,
     factor: Any,
@@ -239,27 +238,29 @@ def best_label(
     sums: Any,
     slots: Any,
 ) -> Any:
-    """Return the best score among a row's k labels other than its own label a, the best label, and the weight to a.
+    """Return the best score among the labels of a row other than its own label a, its label, and the weight to a.
 
-    The hash table is empty before and after each call.
+    The hash table is empty before and after each call. It does not hold label a, which most neighbours have.
     """
-    bits = table_bits(k)
-    for i in range(k):
-        slot = slot_of(keys, bits, near[i])
-        keys[slot] = near[i]
-        sums[slot] += weight_of(weights, begin + i)
-        slots[i] = slot
-    best, to, own = two_m * 0, np.int64(-1), np.int64(0)
-    for i in range(k):
-        b, total = near[i], sums[slots[i]]
+    bits, k, own = table_bits(end - begin), 0, np.int64(0)
+    for entry in range(begin, end):
+        b = labels[unsigned(columns[entry])]
         if b == a:
-            own = total
-        else:
-            g = score(two_m, factor, total, d, totals[unsigned(b)])
-            if better(g, b, best, to):
-                best, to = g, np.int64(b)
+            own += weight_of(weights, entry)
+            continue
+        slot = slot_of(keys, bits, b)
+        if keys[slot] == EMPTY:
+            keys[slot] = b
+            slots[k] = slot
+            k += 1
+        sums[slot] += weight_of(weights, entry)
+    best, to = two_m * 0, np.int64(-1)
     for i in range(k):
-        keys[slots[i]], sums[slots[i]] = EMPTY, 0
+        slot = slots[i]
+        b, g = keys[slot], score(two_m, factor, sums[slot], d, totals[unsigned(keys[slot])])
+        if better(g, b, best, to):
+            best, to = g, np.int64(b)
+        keys[slot], sums[slot] = EMPTY, 0
     return best, to, own
 
 
