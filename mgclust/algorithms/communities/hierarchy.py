@@ -22,7 +22,6 @@ __all__ = ["greedy_tree", "nested_tree"]
 
 Array = Any
 GREEDY_LIMIT = 2**32  # gains are exact below this two_m; local moving allows only half, because it adds two products
-FEW = 0.2  # see `rounds`
 DENSE = 64  # with this many neighbours per node, a GPU merges faster than one core of its host (measured: 2 to 11 x)
 
 
@@ -73,7 +72,7 @@ def nested_tree(context: Context, level: Level, labels: Array, device: str) -> M
     names = np.arange(n, dtype=np.int64)  # the smallest node in each group
     merges, gains = [], []
     top, within = level, labels
-    for step in rounds(level, labels, salt=0, noise=0.0, few=FEW, any_sign=True):
+    for step in rounds(level, labels, salt=0, noise=0.0, any_sign=True):
         kept, absorbed, gained, names = _merges_of(step, names)
         merges.append(np.stack([kept, absorbed], axis=1))
         gains.append(gained)

@@ -78,7 +78,6 @@ class Effort(NamedTuple):
     least_rise: float  # smallest rise of modularity in a cycle after which another cycle follows
     combined: int = 0  # largest number of cycles after starts are combined; 0: the best start is kept
     classes: int = 4  # see `move_nodes`
-    few: float = 0.2  # see `rounds`
 
 
 EFFORTS = (  # largest number of entries (twice the edges) of a graph, and its limits
@@ -265,7 +264,7 @@ def _cycle(
     true, each community begins with the number of one of its nodes as its label. Then all other nodes can leave it and
     be alone, because a node can be alone only under its own number.
     """
-    kept, top, within = coarsen(level, labels, salt=salt, noise=noise, few=effort.few)
+    kept, top, within = coarsen(level, labels, salt=salt, noise=noise)
     levels = len(kept)
     if within is None:
         within = level.kernels.xp.arange(top.n, dtype=np.int32)

@@ -361,9 +361,9 @@ def _evidence_doubts(value: ParcellationOutput, table: dict[str, np.ndarray], nu
         )
         return [Doubt(text, WeakStructureWarning)]
     if not kept(table)[at]:
-        null = max(0.0, float(table["scan_random_dcbc"][at]), float(table["scan_coordinates_dcbc"][at]))
+        highest = max(0.0, float(table["scan_random_dcbc"][at]), float(table["scan_coordinates_dcbc"][at]))
         text = (
-            f"the DCBC of {k} parcel{'s' * (k != 1)}, {found:.4f}, does not exceed {null:.4f}, that of parcels that "
+            f"the DCBC of {k} parcel{'s' * (k != 1)}, {found:.4f}, does not exceed {highest:.4f}, that of parcels that "
             "ignore the series; use longer or smoothed series, or other numbers."
         )
         return [Doubt(text, WeakStructureWarning)]
