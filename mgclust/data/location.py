@@ -76,7 +76,7 @@ class Location:
             Path or URL as the user wrote it.
         """
         if isinstance(source, RootedFile):
-            return cls(source.path, source.path, source)
+            return cls(source.called, source.path, source)
         name = os.fspath(source)
         if not name:
             raise InputError("source='' should be a path or a URL.")

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import re
+import unicodedata
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlparse
 
-__all__ = ["subject_of"]
+if TYPE_CHECKING:
+    from mgclust.data.location import Location
+
+__all__ = ["subject_at", "subject_of"]
 
 
 def subject_of(path: str) -> str | None:
     """Return the subject of a file by its BIDS name, such as ``sub-01``.
 
-    The name of the file is searched first, then its folders, the nearest first.
+    The name of the file is searched first, then its folders, the nearest first. The case of ``sub-`` does not matter,
+    and the letters after it may be of any alphabet.
 
     Parameters
     ----------
@@ -22,14 +29,35 @@ def subject_of(path: str) -> str | None:
     Returns
     -------
     str or None
-        None if neither the name nor a folder states a subject.
+        The subject, which begins with ``sub-`` in lower case; None if neither the name nor a folder states a subject.
 
     Examples
     --------
     >>> from mgclust.data.subjects import subject_of
     >>> subject_of("study/sub-01/func/sub-01_task-rest_bold.nii.gz"), subject_of("study/sub-02/rest.nii.gz")
     ('sub-01', 'sub-02')
+    >>> subject_of("SUB-4_bold.nii.gz")
+    'sub-4'
     """
-    parts = PurePosixPath(unquote(urlparse(path).path) if "://" in path else path).parts
-    found = (re.search(r"(?:^|_)(sub-[A-Za-z0-9]+)", part) for part in reversed(parts))
-    return next((match[1] for match in found if match), None)
+    plain = unicodedata.normalize("NFC", unquote(urlparse(path).path) if "://" in path else path)
+    found = (re.search(r"(?:^|_)sub-([^\W_]+)", part, re.IGNORECASE) for part in reversed(PurePosixPath(plain).parts))
+    return next((f"sub-{match[1]}" for match in found if match), None)
+
+
+def subject_at(location: Location) -> str | None:
+    """Return the subject of a file by its path or, if it is a local link, by the path to which the link leads.
+
+    Parameters
+    ----------
+    location : Location
+        Location of the file. The links of a file below a root are not followed.
+
+    Returns
+    -------
+    str or None
+        See `subject_of`.
+    """
+    found = subject_of(location.path)
+    if found is None and location.beneath is None and location.content is None and not location.remote:
+        found = subject_of(os.path.realpath(location.path))
+    return found

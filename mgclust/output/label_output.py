@@ -31,6 +31,7 @@ from mgclust.data.readers.cifti import CORTICES, brain_models, brain_structures,
 from mgclust.data.readers.gifti import NO_LABEL
 from mgclust.data.readers.nifti import need_nibabel, read_header
 from mgclust.data.readers.volumes import VolumeDataset
+from mgclust.data.subjects import subject_of
 from mgclust.outside.inflation import check_memory
 from mgclust.results.array_files import CSV_ROWS
 
@@ -289,7 +290,7 @@ def _name_parts(path: str, subject: str | None) -> list[str]:
     name = re.sub(r"(\.dtseries)?\.nii(\.gz)?$", "", name, flags=re.IGNORECASE)
     parts = [part for part in name.split("_") if not part.startswith("desc-")]
     if subject is not None and subject.startswith("sub-") and subject not in parts:
-        parts = [subject, *parts]
+        parts = [subject, *(part for part in parts if subject_of(part) != subject)]  # such as SUB-01
     return parts[:-1] if len(parts) > 1 and parts[-1] == "bold" else parts
 
 

@@ -50,15 +50,18 @@ class RootedFile:
         Path relative to `root`, in which links are not followed; "" is the root folder itself.
     quotable : bool
         Whether messages may quote the content; see `mgclust.outside.quoting`.
+    called : str, optional
+        Name of the file in messages and results; by default its path.
     """
 
-    def __init__(self, root: str, name: str, quotable: bool = True) -> None:
+    def __init__(self, root: str, name: str, quotable: bool = True, called: str | None = None) -> None:
         self.root, self.name, self.quotable = os.fspath(root), os.fspath(name), bool(quotable)
+        self._called = called
         self._kept: _Descriptor | None = None
         self._lock = threading.Lock()
 
     def __reduce__(self) -> Any:
-        return RootedFile, (self.root, self.name, self.quotable)
+        return RootedFile, (self.root, self.name, self.quotable, self._called)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RootedFile) and self.__reduce__() == other.__reduce__()
@@ -67,19 +70,24 @@ class RootedFile:
         return hash((self.root, self.name))
 
     def __str__(self) -> str:
-        return self.path
+        return self.called
 
     def __repr__(self) -> str:
         return f"RootedFile({self.root!r}, {self.name!r})"
 
     @property
     def path(self) -> str:
-        """Absolute path, for messages and to find the suffix. Do not open this path."""
+        """Absolute path, to find the suffix. Do not open this path."""
         return os.path.join(self.root, self.name).rstrip("/")
+
+    @property
+    def called(self) -> str:
+        """Name of the file in messages and results."""
+        return self._called or self.path
 
     def order(self) -> dict[str, Any]:
         """Return arguments with which another process makes an equal object: ``RootedFile(**order)``."""
-        return {"root": self.root, "name": self.name, "quotable": self.quotable}
+        return {"root": self.root, "name": self.name, "quotable": self.quotable, "called": self._called}
 
     def descriptor(self) -> int:
         """Return the number of the descriptor, which stays open."""
@@ -109,7 +117,9 @@ class RootedFile:
 
     def inside(self, name: str) -> RootedFile:
         """Return a file in this folder."""
-        return RootedFile(self.root, os.path.join(self.name, name), self.quotable)
+        return RootedFile(
+            self.root, os.path.join(self.name, name), self.quotable, self._called and f"{self._called}/{name}"
+        )
 
     def listed(self, name: str = "") -> list[tuple[str, bool]]:
         """List the names in this folder or a subfolder, and whether each is a folder; a link is not a folder."""

@@ -116,7 +116,8 @@ class Service(ServiceConnection):
 
         def source(path: str | os.PathLike[str]) -> dict[str, str]:
             read = {"path": os.fspath(path)} if remote else {"upload": self.upload(path)}
-            return read | {"name": "".join(c if c.isprintable() else "_" for c in Path(path).name)[:255]}
+            name = Path(path).name if remote else _with_subject(Path(path))
+            return read | {"name": "".join(c if c.isprintable() else "_" for c in name)[:255]}
 
         def plain(name: str, value: Any) -> Any:
             if isinstance(value, os.PathLike):
@@ -173,11 +174,7 @@ class Service(ServiceConnection):
                 while part := file.read(CHUNK_BYTES):
                     yield part
 
-        name = path.name
-        if name.lower().endswith((".nii", ".nii.gz")) and subject_of(name) is None:
-            subject = subject_of(os.path.abspath(path))
-            name = name if subject is None else f"{subject}_{name}"
-        answer = self.call("PUT", f"/uploads/{_safe_name(name)}", parts=parts)
+        answer = self.call("PUT", f"/uploads/{_safe_name(_with_subject(path))}", parts=parts)
         return str(answer["id"])
 
     def uploads(self, limit: int = 50) -> list[dict[str, Any]]:
@@ -339,6 +336,14 @@ def _check_id(id_: str, lists: str) -> str:
     if not re.fullmatch("[0-9a-f]{32}", id_):
         raise InputError(f"id={id_[:80]!r} should be 32 characters of 0-9 and a-f; '{lists}' lists ids.")
     return id_
+
+
+def _with_subject(path: Path) -> str:
+    """Return the name of a file; the subject comes first if only a folder or link of a BOLD series states it."""
+    if path.name.lower().endswith((".nii", ".nii.gz")) and subject_of(path.name) is None:
+        subject = subject_of(os.path.abspath(path)) or subject_of(os.path.realpath(path))
+        return path.name if subject is None else f"{subject}_{path.name}"
+    return path.name
 
 
 def _safe_name(name: str) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shutil
 import sys
 import warnings
 
@@ -367,7 +368,7 @@ def test_a_voxel_that_the_confounds_explain_is_left_out(files, series, mask, tab
     values[first] = 1000 + 3 * table["csf"] - table["rot_y"]
     save(files["source"], values)
     dataset = open_dataset(**files, confound_names="csf,rot_y", standardize="zscore")
-    assert dataset.dropped == 1 and "or are explained by confounds" in dataset.warnings[0]
+    assert dataset.dropped == 1 and "or is explained by confounds and was left out" in dataset.warnings[0]
     assert np.isfinite(rows_of(dataset)).all()
     assert "1 of" in refusal(**files, confound_names="csf,rot_y", constant="refuse")
 
@@ -462,6 +463,10 @@ def test_what_was_done_is_described(tmp_path, files, table):
             {"confounds": ["a.tsv", "b.tsv"], "confound_names": "csf"},
             "names 2 files for 1 run; give one .tsv file per run",
         ),
+        (
+            {"source": ["a.nii", "b.nii"], "confounds": "a.tsv,./a.tsv", "confound_names": "csf"},
+            "confounds names ./a.tsv more than once; give each run its own table",
+        ),
         ({"confounds": 3, "confound_names": "csf"}, "confounds=3 names no table; give the path"),
         ({"confounds": "", "confound_names": "csf"}, "confounds='' names no table; give the path"),
         ({"confounds": np.ones(3), "confound_names": "csf"}, "names no table; give the path"),
@@ -476,6 +481,9 @@ def test_options_that_do_not_fit(files, options, expected, monkeypatch, tmp_path
     if options.get("fd_threshold") == 1e-9:
         options["dummy_volumes"] = 1  # the first volume has no displacement
     given = {"source": files["source"], "mask": files["mask"], **options}
+    if isinstance(given["source"], list):
+        for name in given["source"]:
+            shutil.copy(files["source"], name)
     if expected is None:
         open_dataset(**given)
     else:

@@ -366,7 +366,10 @@ def test_constant_voxels_are_left_out_or_refused(tmp_path, series, mask):
     (warning,) = dataset.warnings
     assert warning.startswith(f"2 of {len(chosen)} voxels do not change")
     message = refusal(path, mask=where, constant="refuse")
-    assert f"2 of {len(chosen)} voxels" in message and f"voxel {tuple(gone[0].tolist())}" in message
+    assert (
+        f"2 of {len(chosen)} voxels do not change over time, the first is" in message
+        and f"voxel {tuple(gone[0].tolist())}" in message
+    )
     assert "constant='foo' should be" in refusal(path, mask=where, constant="foo")
     only = np.zeros(SHAPE)
     only[tuple(gone.T)] = 1
@@ -383,8 +386,25 @@ def test_a_voxel_that_is_constant_in_one_run_is_left_out(tmp_path, series, mask)
     where = save_mask(tmp_path / "m.nii", mask)
     assert open_dataset(paths, mask=where, standardize="zscore").dropped == 1
     dataset = open_dataset(paths, mask=where, standardize="zscore", detrend=True)
-    assert dataset.dropped == 2 and "in at least one run" in dataset.warnings[0]
+    assert dataset.dropped == 2 and f"time in at least one run (2 in {paths[1]}) and were" in dataset.warnings[0]
+    assert f"time in at least one run (1 in {paths[1]}), the first" in refusal(paths, mask=where, constant="refuse")
     assert np.isfinite(rows_of(dataset)).all()
+
+
+def test_the_file_whose_voxels_are_all_constant_is_named(tmp_path, series, mask):
+    halves, chosen = [np.full_like(series, 5), np.full_like(series, 5)], np.argwhere(mask)
+    halves[0][tuple(chosen[:3].T)] = series[tuple(chosen[:3].T)]
+    halves[1][tuple(chosen[3:].T)] = series[tuple(chosen[3:].T)]
+    paths = [
+        save(tmp_path / f"sub-{at}_bold.nii", each)
+        for at, each in enumerate((series, np.full_like(series, 5), *halves))
+    ]
+    where, n = save_mask(tmp_path / "m.nii", mask), len(chosen)
+    assert f"{paths[1]}: none of its {n} voxels changes over time; check the mask, or leave this run out" in refusal(
+        paths[:2], mask=where
+    )
+    said = refusal(paths[2:], mask=where)
+    assert f"each of {n} voxels is constant in at least one run ({n - 3} in {paths[2]})" in said
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -665,7 +685,7 @@ def test_cifti_there_and_back(tmp_path, grayordinates, monkeypatch):
     kept = np.delete(np.arange(len(models)), 3)
     assert dataset.kind == "cifti" and dataset.shape == (len(kept), TIMES)
     np.testing.assert_array_equal(rows_of(dataset), data.T[kept])
-    assert "1 of 24 grayordinates do not change" in dataset.warnings[0]
+    assert dataset.warnings[0].startswith("1 of 24 grayordinates does not change over time and was left out")
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(dataset)).read(4, 9), data.T[kept][4:9])
     both = open_dataset([path, path], standardize="zscore", detrend=True)
     part = zscored(detrended(data.T[kept].astype(float)))

@@ -107,7 +107,7 @@ def test_bad_files_fail_with_their_sentence(running, ann, small, tmp_path):
         ([tmp_path / "torn.nii.gz"], own, {}, "torn.nii.gz is damaged or truncated"),
         ([good], tmp_path / "islands.nii.gz", {}, "n_parcels=4 should be >= "),
         ([good], own, {"n_parcels": 400}, "n_parcels=400 should be <= "),
-        ([good], own, short, "confounds='short.tsv' has 30 rows, but bold.nii.gz has 60 volumes"),
+        ([good], own, short, "confounds='short.tsv' has 30 lines of values, but bold.nii.gz has 60 volumes"),
         ([good], own, {"options": {"low_pass": 0.3}}, "low_pass=0.3 should be below 0.25 Hz"),
     ):
         job = ann.submit("parcellation", sources, mask=mask_file, **{"n_parcels": 4} | given)

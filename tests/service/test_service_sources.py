@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import socket
 import time
@@ -256,6 +257,10 @@ def test_parcels_of_a_group_are_among_the_files_of_a_job(ann, tmp_path):
     assert result.diagnostics["subjects"] == ["sub-1", "sub-2"]
     names = sorted(path.name for path in (tmp_path / "result" / "individual" / "sub-2").iterdir())
     assert names == [f"sub-2_desc-parcellation_dseg.{end}" for end in ("json", "nii.gz", "tsv")]
+    facts = json.loads((tmp_path / "result" / "individual" / "sub-2" / names[0]).read_text())
+    assert facts["Sources"] == ["sub-2_bold.nii.gz"] and facts["Mask"] == "sub-1_mask.nii.gz"
+    for file in (tmp_path / "result").rglob("*"):  # no file of the result names a folder of the service
+        assert not file.is_file() or b"/uploads/" not in file.read_bytes(), file
 
 
 @pytest.fixture

@@ -227,11 +227,15 @@ class Parcellation(ParcellationOptions, Clusterer):
         graph = self._graph(dataset, parameters["connectivity"])
         n, t = dataset.shape
         pieces, piece = _pieces(graph)
-        if t < LEAST_POINTS:
-            raise InputError(
-                f"{dataset.name} should have >= {LEAST_POINTS} points in time, not {t}, because correlations of fewer "
-                "points are arbitrary; give longer series."
-            )
+        points = {dataset.name: t}
+        if subjects is not None:
+            points = {name: sum(stop - start for start, stop in own) for name, own in subjects.items()}
+        for name, count in points.items():
+            if count < LEAST_POINTS:
+                raise InputError(
+                    f"{name} should have >= {LEAST_POINTS} points in time, not {count}, because correlations of fewer "
+                    "points are arbitrary; give longer series."
+                )
         if numbers[-1] > n:
             raise InputError(f"n_parcels={numbers[-1]} should be <= {n}, the number of rows; request fewer parcels.")
         if numbers[0] < pieces:
@@ -308,7 +312,7 @@ class Parcellation(ParcellationOptions, Clusterer):
         self.subjects_ = self.individual_labels_ = self.individual_scores_ = None
         if frame["parameters"]["group"] and isinstance(inputs.dataset, VolumeDataset):
             self.subjects_ = diagnostics["subjects"] = list(inputs.dataset.runs_of_subjects())
-        warnings = _doubts(value, inputs.dataset.shape[0])
+        warnings = _doubts(value, inputs.dataset.shape[0], self.subjects_ or [])
         if value.individual is not None:
             self.individual_labels_ = outcome.arrays["individual_labels"]
             self.individual_scores_ = {name[8:]: scores for name, scores in value.individual.scores.items()}
@@ -327,9 +331,17 @@ class Parcellation(ParcellationOptions, Clusterer):
         )
 
 
-def _doubts(value: ParcellationOutput, n: int) -> list[Doubt]:
-    """Return doubts about the series, the moves and the chosen number of parcels."""
+def _doubts(value: ParcellationOutput, n: int, names: list[str]) -> list[Doubt]:
+    """Return doubts about the series, the moves and the chosen number of parcels; `names` are those of the subjects."""
     doubts = [
+        Doubt(
+            f"the series of {shortened(', '.join(names[at] for at in same), 60)} are equal, so one subject counts "
+            f"{len(same)} times; give each subject its own files.",
+            DataWarning,
+        )
+        for same in value.equal_subjects
+    ]
+    doubts += [
         Doubt(f"the borders of {k} parcels still moved after {PASSES} passes; raise compactness.", UnconvergedWarning)
         for k, passes in zip(value.numbers, value.passes, strict=True)
         if passes == PASSES

@@ -35,6 +35,7 @@ from mgclust.algorithms.parcellation.merge_cuts import labels_after
 from mgclust.algorithms.parcellation.subject_series import (
     Runs,
     SubjectColumns,
+    equal_subjects,
     first_halves,
     join_runs,
     join_subjects,
@@ -67,6 +68,7 @@ class ParcellationOutput:
     evaluation: dict[str, np.ndarray] | None  # see `evaluate`
     random_dcbc: np.ndarray | None  # DCBC of random parcels of the chosen number; see `random_dcbc`
     n_constant: int  # number of constant rows
+    equal_subjects: list[list[int]]  # positions of subjects of a group whose series are equal
     individual: IndividualParcels | None  # parcels of each subject of a group, for the chosen number of parcels
 
 
@@ -95,11 +97,13 @@ def parcellate(
         if not (series.max(axis=1) > series.min(axis=1)).any():
             raise InputError(f"X: none of the {len(series)} series changes over time; give series that vary.")
         graph = starts, columns
+        equal: list[list[int]] = []
         if subjects is None:
             half = join_runs(series, runs)
             rows = unit_rows(series)
         else:
             ends = join_subjects(series, subjects)
+            equal = equal_subjects(series, ends)
             rows, half = series, int(ends[len(subjects) // 2])
         candidates, passes, unconverged = _candidates(context, rows, numbers, algorithm, compactness, *graph, seed)
         found, null, best, individual = None, None, len(numbers) - 1, None
@@ -148,6 +152,7 @@ def parcellate(
             found,
             null,
             int(np.count_nonzero(~rows.any(axis=1))),
+            equal,
             individual,
         )
     context.comm.barrier(limited=False)  # without a deadline, because only rank 0 has worked so far

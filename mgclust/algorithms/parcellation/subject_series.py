@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from pathlib import PurePosixPath
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from mgclust.algorithms.parcellation.unit_rows import unit_rows
 from mgclust.base.errors import InputError
 from mgclust.data import Dataset
 from mgclust.data.readers.volumes import VolumeDataset
+from mgclust.data.subjects import subject_of
 from mgclust.outside.quoting import shortened
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "SubjectColumns",
     "columns_of_runs",
     "columns_of_subjects",
+    "equal_subjects",
     "first_halves",
     "join_runs",
     "join_subjects",
@@ -36,6 +39,7 @@ Runs = Sequence[tuple[int, int]]
 SubjectColumns = Mapping[str, Runs]
 """Columns of each run of each subject."""
 
+FIRST_ROWS = 16  # rows that are compared before all rows of two subjects
 PIECE = 1 << 22  # number of values that are standardised at a time
 
 
@@ -63,7 +67,7 @@ def columns_of_subjects(dataset: Dataset, group: bool) -> SubjectColumns | None:
     Raises
     ------
     InputError
-        The number of subjects does not suit `group`, or the subjects are not known.
+        The number of subjects does not suit `group`, or only some files state a subject.
     """
     if not isinstance(dataset, VolumeDataset):
         if group:
@@ -75,12 +79,21 @@ def columns_of_subjects(dataset: Dataset, group: bool) -> SubjectColumns | None:
                 f"group=False should be True for files of {len(dataset.subjects)} subjects "
                 f"({shortened(', '.join(dataset.subjects), 60)}); give group=True (--group), or files of one subject."
             )
+        dataset.runs_of_subjects()  # rejects files without a subject next to files of a subject
         return None
     subjects = dataset.runs_of_subjects()
     if len(subjects) < 2:
+        paths = [run.location.path for run in dataset.runs]
+        by_folder = len(paths) > 1 and all(subject_of(path) for path in paths)
+        by_folder = by_folder and not any(subject_of(PurePosixPath(path).name) for path in paths)
         raise InputError(
-            f"group=True needs at least 2 subjects, but all files are of {next(iter(subjects))}; leave group out, or "
-            "add files of other subjects."
+            f"group=True needs at least 2 subjects, but all files are of {next(iter(subjects))}"
+            + (
+                ", by the name of a folder; leave group out, or put the subject into each file name, such as "
+                "sub-01_bold.nii.gz."
+                if by_folder
+                else "; leave group out, or add files of other subjects."
+            )
         )
     columns = columns_of_runs(dataset)
     return {name: [columns[at] for at in runs] for name, runs in subjects.items()}
@@ -121,6 +134,33 @@ def join_subjects(series: np.ndarray, subjects: SubjectColumns) -> np.ndarray:
         for own, first, last in zip(order, ends, ends[1:], strict=False):
             series[start : start + step, first:last] = unit_rows(rows[:, own], length=len(order) ** -0.5)
     return ends
+
+
+def equal_subjects(rows: np.ndarray, ends: np.ndarray) -> list[list[int]]:
+    """Return the groups of subjects whose series are equal in every bit, as positions of the subjects.
+
+    Parameters
+    ----------
+    rows : float32 array of shape (n, n_features)
+        Rows of a group, as `join_subjects` makes them.
+    ends : ndarray of shape (n_subjects + 1,)
+        First column of each subject, and the number of columns.
+    """
+    groups: dict[bytes, list[list[int]]] = {}
+    for at, (start, stop) in enumerate(pairwise(ends.tolist())):
+        alike = groups.setdefault(rows[:FIRST_ROWS, start:stop].tobytes(), [])
+        step = max(1, PIECE // max(1, stop - start))
+        for group in alike:
+            first, last = ends[group[0]], ends[group[0] + 1]
+            if all(
+                np.array_equal(rows[i : i + step, first:last], rows[i : i + step, start:stop])
+                for i in range(0, len(rows), step)
+            ):
+                group.append(at)
+                break
+        else:
+            alike.append([at])
+    return [group for alike in groups.values() for group in alike if len(group) > 1]
 
 
 def _halves_apart(runs: Runs) -> np.ndarray:

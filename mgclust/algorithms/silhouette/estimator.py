@@ -210,8 +210,8 @@ def _provenance(labels: Any) -> dict[str, str]:
 
 
 def _named(labels: Any) -> Any:
-    """Replace a file by its path, which the result keeps."""
-    return labels.path if isinstance(labels, RootedFile) else labels
+    """Replace a file by its name, which the result keeps."""
+    return labels.called if isinstance(labels, RootedFile) else labels
 
 
 def silhouette_samples(

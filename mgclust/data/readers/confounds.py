@@ -79,7 +79,7 @@ def find_tables(confounds: Any, runs: Sequence[Location]) -> list[Location]:
     Raises
     ------
     InputError
-        The number of tables is not the number of runs, or "auto" finds no table.
+        The number of tables is not the number of runs, a table is given twice, or "auto" finds no table.
     """
     if isinstance(confounds, str) and confounds.strip().lower() == "auto":
         return [_table_next_to(run) for run in runs]
@@ -100,7 +100,13 @@ def find_tables(confounds: Any, runs: Sequence[Location]) -> list[Location]:
             f"confounds names {_counted(len(paths), 'file')} for {_counted(len(runs), 'run')}; give one .tsv file per "
             "run, in the order of the runs."
         )
-    return list(map(Location.of, paths))
+    tables = list(map(Location.of, paths))
+    for at, table in enumerate(tables):
+        if table.path in [other.path for other in tables[:at]]:
+            raise InputError(
+                f"confounds names {table.name} more than once; give each run its own table, in the order of the runs."
+            )
+    return tables
 
 
 def _table_next_to(run: Location) -> Location:

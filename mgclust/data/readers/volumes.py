@@ -34,7 +34,7 @@ from mgclust.data.readers.preparation import (
     smoothed,
 )
 from mgclust.data.rows import RowTransform
-from mgclust.data.subjects import subject_of
+from mgclust.data.subjects import subject_at
 from mgclust.outside.inflation import check_memory
 from mgclust.outside.quoting import shortened
 
@@ -117,6 +117,7 @@ class VolumeDataset(Dataset):
         self._opened: _Series | None = _Series.read(self, chosen)
         flat = self._opened.constant
         self.dropped = int(flat.sum())
+        self._constant_in = self._opened.constant_in
         if self.dropped:
             self._drop(chosen, flat, constant)
         self.atlas = None if atlas is None else atlas.of_rows(self.chosen, name)
@@ -136,7 +137,7 @@ class VolumeDataset(Dataset):
 
     @property
     def subjects(self) -> list[str]:
-        """Subjects that the names or folders of the files state, such as ``sub-01``, sorted; see `subject_of`."""
+        """Subjects that the names or folders of the files state, such as ``sub-01``, sorted; see `subject_at`."""
         return sorted({name for name in map(_subject, self.runs) if name is not None})
 
     def runs_of_subjects(self) -> dict[str, list[int]]:
@@ -191,13 +192,26 @@ class VolumeDataset(Dataset):
             )
         if not self.dropped:
             return sentences
-        explained = " or are explained by confounds" if self.preparation.confound_names else ""
+        is_, was = ("is", "was") if self.dropped == 1 else ("are", "were")
+        explained = f" or {is_} explained by confounds" if self.preparation.confound_names else ""
         return [
             *sentences,
-            f"{self.dropped:,} of {self.masked:,} {self._parts} do not change over time{explained}"
-            f"{' in at least one run' if len(self.runs) > 1 else ''} and were left out "
+            f"{self._constants}{explained}{self._most_constant} and {was} left out "
             "(label 0 in the volume); constant='refuse' stops instead, and a mask selects the voxels.",
         ]
+
+    @property
+    def _constants(self) -> str:
+        verb = "does" if self.dropped == 1 else "do"
+        return f"{self.dropped:,} of {self.masked:,} {self._parts} {verb} not change over time"
+
+    @property
+    def _most_constant(self) -> str:
+        """Words that name the run with the largest number of constant voxels; empty for a single run."""
+        if len(self.runs) == 1:
+            return ""
+        most = int(np.argmax(self._constant_in))
+        return f" in at least one run ({self._constant_in[most]:,} in {self.runs[most].location.name})"
 
     @property
     def _parts(self) -> str:
@@ -377,12 +391,23 @@ class VolumeDataset(Dataset):
             where = f"the first is {self._parts[:-1]} {_place(self, int(flat.argmax()))}"
             other = ", or choose a mask without them" if self.kind == "nifti" else ""
             raise InputError(
-                f"{self.name}: {self.dropped:,} of {self.masked:,} {self._parts} do not change over time, {where}; "
-                f"leave them out by constant='drop'{other}."
+                f"{self.name}: {self._constants}{self._most_constant}, {where}; leave them out by "
+                f"constant='drop'{other}."
             )
         if flat.all():
-            part = "the mask" if self.mask is not None else "the file"
-            raise InputError(f"{self.name}: none of its {self.masked:,} {self._parts} changes over time; check {part}.")
+            several = len(self.runs) > 1
+            part = "the mask" if self.mask is not None else "the files" if several else "the file"
+            most = int(np.argmax(self._constant_in))
+            if self._constant_in[most] == self.masked:
+                other = ", or leave this run out" if several else ""
+                raise InputError(
+                    f"{self.runs[most].location.name}: none of its {self.masked:,} {self._parts} changes over time; "
+                    f"check {part}{other}."
+                )
+            raise InputError(
+                f"{self.name}: each of {self.masked:,} {self._parts} is constant in at least one run "
+                f"({self._constant_in[most]:,} in {self.runs[most].location.name}); check {part}, or leave runs out."
+            )
         chosen[np.flatnonzero(chosen)[flat]] = False
         self._pack(chosen)
         self.shape = (self.masked - self.dropped, self.shape[1])
@@ -397,6 +422,7 @@ class _Series:
         self.stored = np.empty((n, n_times), dtype)
         self.mean = np.zeros(n)
         self.constant = np.zeros(n, dtype=bool)
+        self.constant_in: list[int] = []  # number of constant rows of each run
 
     @classmethod
     def read(cls, dataset: VolumeDataset, chosen: np.ndarray) -> _Series:
@@ -437,6 +463,7 @@ class _Series:
         after = RowTransform(False, transform.zscore, transform.sample) if cleans else transform
         step = block_rows(dataset.plans) if cleans else max(1, _NUMBERS_AT_ONCE // len(plan.kept))
         bad, first = 0, -1
+        constant = np.zeros(len(self.stored), dtype=bool)
         with one_thread(run.location.name) if cleans else contextlib.nullcontext():
             for start in range(0, len(self.stored), step):
                 part = slice(start, start + step)
@@ -447,16 +474,18 @@ class _Series:
                     bad += int((~finite).sum())
                     continue
                 seen = values[:, plan.kept] if cleans else values
-                self.constant[part] |= (seen == seen[:, :1]).all(axis=1)
+                constant[part] |= (seen == seen[:, :1]).all(axis=1)
                 self.mean[part] += seen.sum(axis=1)
                 if cleans and not bad:
                     values, flat = plan.clean(values)
-                    self.constant[part] |= flat
+                    constant[part] |= flat
                 if after.zscore:
                     values, flat = after(values)
-                    self.constant[part] |= flat
+                    constant[part] |= flat
                 if cleans and not bad:
                     self.stored[part, columns.start : columns.start + plan.n_kept] = values
+        self.constant |= constant
+        self.constant_in.append(int(constant.sum()))
         if bad:
             voxel = np.flatnonzero(chosen)[first]
             place = tuple(int(index) for index in np.unravel_index(voxel, run.grid.shape))
@@ -525,7 +554,7 @@ def open_volumes(
 
 
 def _subject(run: SeriesFile) -> str | None:
-    return subject_of(run.location.path)
+    return subject_at(run.location)
 
 
 def _check_alike(runs: Sequence[SeriesFile]) -> None:

@@ -219,7 +219,7 @@ def find_uploads(
     with reading(engine) as session:
         known = {row.id: row for row in session.connection().execute(wanted)}
     return [
-        RootedFile(str(settings.data / "uploads" / id_), known[id_].name)
+        RootedFile(str(settings.data / "uploads" / id_), known[id_].name, called=known[id_].name)
         if id_ in known and caller.name == known[id_].owner  # the caller is the owner of the job
         else InputError(f"upload={id_!r} is not one of your uploads; upload the file first.")
         for caller, id_ in asked
@@ -246,6 +246,8 @@ def check_sources(settings: Settings, sources: Iterable[dict[str, str]]) -> None
 def _resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[str, str]) -> RootedFile:
     """Find the file of a source, ``{"upload": id}`` or ``{"path": path}``, without opening it.
 
+    Messages and results call an upload by its name in the request, or else by the name of the upload.
+
     Raises
     ------
     InputError
@@ -255,7 +257,7 @@ def _resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[st
         (file,) = find_uploads(engine, settings, [(caller, source["upload"])])
         if isinstance(file, Exception):
             raise file
-        return file
+        return RootedFile(**file.order() | {"called": source.get("name") or file.called})
     return _under_root(source["path"], settings.folders)
 
 

@@ -20,6 +20,7 @@ from mgclust.base.errors import DataWarning, InputError, InsufficientMemoryError
 from mgclust.cli import run_command
 from mgclust.data.neighbors import neighbors_of, volume_neighbors
 from mgclust.kernels.parcels import borders
+from mgclust.output.label_output import output_stem
 from support.surfaces import models_of, save_series, save_surface, sphere
 
 SHAPE, K = (9, 10, 8), 5
@@ -212,7 +213,10 @@ def test_a_voxel_that_is_constant_in_one_run_of_one_subject_is_left_out(tmp_path
         save(tmp_path / f"sub-02_run-{at}_bold.nii", part, group.mask)
         for at, part in enumerate(np.split(rows, [20], 1))
     ]
-    with pytest.warns(DataWarning, match="1 of 720 voxels do not change over time in at least one run"):
+    with pytest.warns(
+        DataWarning,
+        match=r"1 of 720 voxels does not .* run \(1 in .*/sub-02_run-0_bold\.nii\) and was left",
+    ):
         model = Parcellation(K, group=True, client=None).fit(group.opened([group.files[0], *runs]))
     assert model.individual_labels_.shape == (719, 2)
 
@@ -248,6 +252,14 @@ def test_two_and_three_subjects_are_compared(group):
         ),
         (["bold"], {"group": True}, "group=True needs at least 2 subjects, but all files are of file-1"),
         (["sub-01_bold", "rest"], {"group": True}, r"rest\.nii states no subject, but other files do \(sub-01\)"),
+        (["sub-01_bold", "rest"], {}, r"rest\.nii states no subject, but other files do \(sub-01\); put the"),
+        (["SUB-1_bold", "sub-\u00e9_bold"], {}, r"True for files of 2 subjects \(sub-1, sub-\u00e9\)"),
+        (["sub-1_run-1_bold", "SUB-1_run-2_bold"], {"group": True}, "but all files are of sub-1; leave group out"),
+        (
+            ["sub-projects/a/p1", "sub-projects/a/p2"], {"group": True},
+            "all files are of sub-projects, by the name of a folder; leave group out, or put the subject into each",
+        ),
+        (["sub-01_bold", "sub-02_tiny"], {"group": True}, "sub-02 should have >= 4 points in time, not 3, because"),
         (
             ["sub-01_bold", "sub-02_short"], {"group": True, "n_parcels": [2, 3]},
             "half of the series of sub-02 should have >= 10 points in time to be compared with the other half, not 6",
@@ -257,11 +269,41 @@ def test_two_and_three_subjects_are_compared(group):
 def test_bad_groups_give_one_sentence(files, parameters, message, tmp_path):
     mask = np.ones((3, 3, 3), bool)
     rng = np.random.default_rng(0)
+    lengths = {"short": 12, "_tiny": 3}
     paths = [
-        save(tmp_path / f"{name}.nii", rng.standard_normal((27, 12 if "short" in name else 30)), mask) for name in files
+        save(tmp_path / f"{name}.nii", rng.standard_normal((27, lengths.get(name[-5:], 30))), mask) for name in files
     ]
     with pytest.raises(InputError, match=message):
         Parcellation(**{"n_parcels": 3, **parameters}, client=None).fit(open_dataset(paths, mask=mask))
+
+
+def test_equal_subjects_are_doubted(tmp_path, group):
+    first, third = group.series[0], group.series[2]
+    rows = {"sub-01": first, "sub-02": third, "sub-03": first + 0, "sub-04": first.copy()}
+    rows["sub-04"][700] = rows["sub-04"][700, ::-1]  # equal in the first rows only
+    files = [save(tmp_path / f"{name}_bold.nii.gz", each, group.mask) for name, each in rows.items()]
+    with pytest.warns(DataWarning) as told:
+        Parcellation(K, group=True, client=None).fit(group.opened(files))
+    assert [str(each.message) for each in told] == [
+        "the series of sub-01, sub-03 are equal, so one subject counts 2 times; give each subject its own files."
+    ]
+
+
+def test_a_link_without_a_subject_leads_to_the_subject(tmp_path, group):
+    links = []
+    for name, file in zip("ab", (group.files[0], group.files[3]), strict=True):
+        links.append(tmp_path / f"{name}.nii.gz")
+        links[-1].symlink_to(file)
+    with pytest.raises(InputError, match=r"files of 2 subjects \(sub-01, sub-03\)"):
+        Parcellation(K, client=None).fit(group.opened(links))
+    model = Parcellation(K, group=True, client=None).fit(group.opened(links))
+    assert model.subjects_ == ["sub-01", "sub-03"]
+
+
+def test_a_subject_in_capitals_names_the_files_once():
+    assert output_stem(["SUB-4_task-rest_bold.nii.gz"], "parcellation", "sub-4") == (
+        "sub-4_task-rest_desc-parcellation_dseg"
+    )
 
 
 def test_subjects_on_other_grids_and_rows_without_subjects(tmp_path, group):
@@ -274,7 +316,7 @@ def test_subjects_on_other_grids_and_rows_without_subjects(tmp_path, group):
 
 def test_few_volumes_need_no_evaluation(tmp_path):
     mask, rng = np.ones((3, 3, 3), bool), np.random.default_rng(0)
-    files = [save(tmp_path / f"sub-{s}_bold.nii", rng.standard_normal((27, 2)), mask) for s in (1, 2)]
+    files = [save(tmp_path / f"sub-{s}_bold.nii", rng.standard_normal((27, 4)), mask) for s in (1, 2)]
     model = Parcellation(3, group=True, client=None).fit(open_dataset(files, mask=mask))
     assert model.individual_labels_.max() == 2 and model.evaluation_ is None
 

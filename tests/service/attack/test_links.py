@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import os
+import pickle
 import secrets
 import shutil
 import threading
@@ -460,3 +461,15 @@ def test_the_next_attempts_log_is_opened_through_no_link(tmp_path, what):
         attempt._open_log(folder)
     assert (tmp_path / "token").read_text() == "secret\n"
     assert not (tmp_path / "log.txt").exists()
+
+
+def test_a_file_is_called_by_its_name_in_messages_and_results(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((5, 2), np.float32))
+    file = RootedFile(str(tmp_path), "x.npy", called="données.npy")
+    for each in (file, pickle.loads(pickle.dumps(file)), RootedFile(**file.order())):
+        dataset = open_dataset(each)
+        assert each == file and str(each) == dataset.name == dataset.describe()["name"] == "données.npy"
+        assert each.path == str(tmp_path / "x.npy") and not dataset.read(0, 5).any()
+    assert open_dataset(RootedFile(str(tmp_path), "x.npy")).name == str(tmp_path / "x.npy")
+    with pytest.raises(InputError, match=r"^z\.npy does not exist"):
+        open_dataset(RootedFile(str(tmp_path), "y.npy", called="z.npy"))
