@@ -220,9 +220,9 @@ def parcels(rng):
         table |= {"scan_split_half_ari": np.full(2, agreed), "scan_coordinates_split_half_ari": np.full(2, 0.5)}
         value = SimpleNamespace(
             numbers=numbers, passes=[PASSES] * 2, n_constant=number(rng, 5), chosen=1, evaluation=table,
-            random_dcbc=rng.normal(size=20),
+            random_dcbc=rng.normal(size=20), equal_subjects=[range(len(names))],
         )  # fmt: skip
-        yield from doubts_of_parcels(value, number(rng, 6))
+        yield from doubts_of_parcels(value, number(rng, 6), names)
     yield from individual_doubts([PASSES] * len(names), names)
 
 

@@ -335,8 +335,8 @@ def _doubts(value: ParcellationOutput, n: int, names: list[str]) -> list[Doubt]:
     """Return doubts about the series, the moves and the chosen number of parcels; `names` are those of the subjects."""
     doubts = [
         Doubt(
-            f"the series of {shortened(', '.join(names[at] for at in same), 60)} are equal, so one subject counts "
-            f"{len(same)} times; give each subject its own files.",
+            f"{len(same)} subjects have equal series ({shortened(', '.join(names[at] for at in same), 60)}), so one "
+            f"subject counts {len(same)} times; give each subject its own files.",
             DataWarning,
         )
         for same in value.equal_subjects

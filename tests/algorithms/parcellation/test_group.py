@@ -285,7 +285,7 @@ def test_equal_subjects_are_doubted(tmp_path, group):
     with pytest.warns(DataWarning) as told:
         Parcellation(K, group=True, client=None).fit(group.opened(files))
     assert [str(each.message) for each in told] == [
-        "the series of sub-01, sub-03 are equal, so one subject counts 2 times; give each subject its own files."
+        "2 subjects have equal series (sub-01, sub-03), so one subject counts 2 times; give each subject its own files."
     ]
 
 
