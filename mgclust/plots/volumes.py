@@ -98,7 +98,8 @@ def label_slices(
     width = _FIGURE_WIDTH * (0.6 if len(shown) == 1 else 1)
     height = width * mosaic.shape[0] * sizes[1] / (mosaic.shape[1] * sizes[0]) + 0.6
     ax = own_axes(ax, (width, min(height, _MAX_HEIGHT)))
-    ax.imshow(mosaic, aspect=sizes[1] / sizes[0], interpolation="nearest")
+    # If the mosaic has more pixels than the figure, "nearest" would drop some lines between clusters.
+    ax.imshow(mosaic, aspect=sizes[1] / sizes[0], interpolation="antialiased")
     ax.set(xticks=[], yticks=[])
     ax.grid(False)
     for spine in ax.spines.values():

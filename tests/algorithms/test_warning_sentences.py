@@ -223,6 +223,8 @@ def parcels(rng):
             random_dcbc=rng.normal(size=20), equal_subjects=[range(len(names))],
         )  # fmt: skip
         yield from doubts_of_parcels(value, number(rng, 6), names)
+    value.random_dcbc = np.zeros(20)
+    yield from doubts_of_parcels(value, number(rng, 6), names)
     yield from individual_doubts([PASSES] * len(names), names)
 
 

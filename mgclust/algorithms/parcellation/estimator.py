@@ -366,6 +366,12 @@ def _evidence_doubts(value: ParcellationOutput, table: dict[str, np.ndarray], nu
         return [Doubt(text, AmbiguousCountWarning)]
     drawn = null[np.isfinite(null)]
     mean, deviation = (float(drawn.mean()), float(drawn.std(ddof=1))) if len(drawn) > 1 else (0.0, 0.0)
+    if deviation == 0:
+        text = (
+            f"n_parcels={k} leaves no choice of parcels: all random parcels have the DCBC {mean:.4f}; request more "
+            "parcels than the graph has pieces, or fewer than rows."
+        )
+        return [Doubt(text, AmbiguousCountWarning)]
     if not found > mean + DEVIATIONS * deviation:
         text = (
             f"the DCBC of {k} parcel{'s' * (k != 1)} is {found:.4f}, that of random ones {mean:.4f} +- "

@@ -175,6 +175,13 @@ def test_halves_that_agree_less_than_places_are_doubted():
         Parcellation([8, 16, 48], client=None).fit(dataset)
 
 
+def test_islands_that_leave_no_choice_are_doubted():
+    rows, places = noisy(60, 60), np.arange(60)[:, None] * [3.0, 0, 0]
+    line = [(i, i + 1) for i in range(59) if i not in (19, 39)]
+    with pytest.warns(AmbiguousCountWarning, match="n_parcels=3 leaves no choice of parcels"):
+        Parcellation(3, evaluate=True, client=None).fit(rows, neighbors=line, coordinates=places)
+
+
 def test_one_parcel_has_no_evidence(bold):
     with pytest.warns(AmbiguousCountWarning, match="n_parcels=1 has no DCBC"):
         Parcellation(1, evaluate=True, client=None).fit(opened(bold))
