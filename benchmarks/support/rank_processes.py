@@ -91,7 +91,7 @@ class Processes:
             pipe.send((assignment, dataset))
         done = self._answers()
         reports = [each.report for each in done]
-        refuse(reports, dataset.shape, spec.dtype)
+        refuse(reports, dataset.shape, spec)
         timings = {"load": max(report.seconds for report in reports), **done[0].timings}
         return Outcome(done[0].value, gathered(done), timings, hardware(reports, self.device), self.size)
 

@@ -303,6 +303,8 @@ def test_parcels_of_rank_0_may_take_longer_than_the_deadline(monkeypatch):
         "starts": np.r_[0, 1 + 2 * line[:-1], 78],
         "columns": np.c_[line - 1, line + 1].ravel()[1:-1].astype(np.int32),
         "coordinates": None,
+        "runs": [(0, 30)],
+        "subjects": None,
         "seed": 0,
     }
     x = np.random.default_rng(0).normal(size=(40, 30)).astype(np.float32)

@@ -148,7 +148,7 @@ def test_a_job_whose_data_are_bad_fails_with_its_sentence(running, ann, tmp_path
         *(
             (
                 {"method": "parcellation", "parameters": {"n_parcels": wrong}},
-                "n_parcels=.* should be an integer >= 1, or",
+                "n_parcels=.* should be (an integer >= 1, or|different numbers, but 5 is repeated)",
             )
             for wrong in ([], [5, 5], [0, 5], [5, "6"], [[5]], [5, None], [5, 6.5], [True], "5,,6", 0)
         ),
