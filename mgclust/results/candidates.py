@@ -32,9 +32,10 @@ def candidate_results(result: Result) -> dict[int, Result] | dict[float, Result]
     table = {name[5:]: np.asarray(values) for name, values in result.arrays.items() if name.startswith("scan_")}
     numbers, labels = table["n_clusters"].tolist(), result.arrays["candidates"]
     if "resolution" in table:
+        names = {name: result.arrays[name] for name in ("names",) if name in result.arrays}  # of the nodes
         return {
             resolution: replace(
-                _candidate(result, labels, {}, table, at),
+                _candidate(result, labels, names, table, at),
                 parameters={**result.parameters, "resolution": resolution, "resolutions": None},
             )
             for at, resolution in enumerate(table["resolution"].tolist())

@@ -42,7 +42,7 @@ def initial_labels(given: Any, graph: Graph) -> np.ndarray:
     """
     names = None
     if isinstance(given, (str, RootedFile)):
-        given, names = _read_result_or_labels(given)
+        given, names = _read_result_or_labels(given, graph)
     if isinstance(given, Mapping):
         names, given = list(given), list(given.values())
     elif is_dask(given):
@@ -125,7 +125,7 @@ def fixed_nodes(given: Any, graph: Graph, labels: np.ndarray) -> np.ndarray:
     return nodes
 
 
-def _read_result_or_labels(path: str | RootedFile) -> tuple[np.ndarray, Any]:
+def _read_result_or_labels(path: str | RootedFile, graph: Graph) -> tuple[np.ndarray, Any]:
     """Read labels, and the names of their nodes if the path is a result of a graph with names, else None."""
     location = Location.of(path)
     if location.remote or not location.is_directory():
@@ -133,7 +133,14 @@ def _read_result_or_labels(path: str | RootedFile) -> tuple[np.ndarray, Any]:
     result = load_result(path)
     if result.labels is None:
         raise InputError(f"init={location.name!r} is a result without labels; give a result of communities.")
-    return np.asarray(result.labels), result.arrays.get("names")
+    names = result.arrays.get("names")
+    if (names is None) != (graph.names is None):
+        raise InputError(
+            f"init={location.name!r} is the result of a graph {'without' if names is None else 'with'} node names, but "
+            f"this graph has {'no names' if graph.names is None else 'names'}; give a mapping of node names to labels, "
+            "or a file of labels in the order of the nodes."
+        )
+    return np.asarray(result.labels), names
 
 
 def _by_name(names: Iterable[Any], labels: np.ndarray, graph: Graph) -> np.ndarray:

@@ -86,6 +86,7 @@ EFFORTS = (  # largest number of entries (twice the edges) of a graph, and its l
     (1 << 20, Effort(2, 8, 1e-5, combined=7, classes=2)),
     (math.inf, Effort(1, 5, 1e-4)),
 )
+MATCHED_CLASSES = 64  # classes for the constant Potts model, where many nodes that join a hub at once would cost much
 START_CYCLES, MATCHED_CYCLES = 1, 2  # cycles of starts that are combined; the second if every second start is matched
 AGREED_CYCLES = 4  # cycles on the graph of the nodes on which all starts agree
 
@@ -136,6 +137,8 @@ def communities(
         effort = effort._replace(starts=1, combined=0)
     elif matched:
         effort = effort._replace(starts=max(2, effort.starts))
+    if matched:
+        effort = effort._replace(classes=MATCHED_CLASSES)
     search = _Search(context, effort)
     if known is not None:
         best = search.update(level, known, seed * 1009)
@@ -171,16 +174,17 @@ class _Search:
 
     def start(self, level: Level, seed: int, cycles: int, *, by_matching: bool = False) -> Found:
         """Find communities from single nodes, by a matching or by local moving, and then by cycles."""
+        alone = level.kernels.xp.arange(level.n, dtype=np.int32)
         if by_matching:
             labels, _ = _cycle(level, None, seed * 16, NOISE, self._effort)
         else:
-            alone = level.kernels.xp.arange(level.n, dtype=np.int32)
             labels = local_moving(level, alone, seed, self._effort.classes)
-        return self._cycles(level, _found(level, labels), seed, 1, cycles)
+        return self._cycles(level, _better(level, labels, alone), seed, 1, cycles)
 
     def update(self, level: Level, known: KnownCommunities, seed: int) -> Found:
         """Find communities by local moving from known communities, and then by cycles if they are needed."""
-        found = _found(level, local_moving(level, start_labels(level, known), seed, self._effort.classes))
+        first = start_labels(level, known)
+        found = _better(level, local_moving(level, first, seed, self._effort.classes), first)
         cycles = self._effort.cycles if _needs_cycles(level, found.labels, known) else 0
         return self._cycles(level, found, seed, 1, cycles, members=True)
 
@@ -222,10 +226,13 @@ class _Search:
         self._context.progress(done, modularity=found.modularity, n_clusters=found.n_clusters)
 
 
-def _found(level: Level, labels: Array) -> Found:
-    """Return communities that have any labels below n."""
-    labels, count = compact(level, labels)
-    return Found(labels, count, modularity_of(level, labels))
+def _better(level: Level, labels: Array, before: Array) -> Found:
+    """Return communities, or those before the moves if they are better; any labels below n.
+
+    Nodes that move at once do not see each other's moves, so together they may lower the modularity.
+    """
+    both = [Found(*compact(level, each), modularity_of(level, each)) for each in (labels, before)]
+    return max(both, key=lambda found: found.modularity)  # the first of equal ones
 
 
 def _needs_cycles(level: Level, labels: Array, known: KnownCommunities) -> bool:

@@ -43,6 +43,7 @@ __all__ = ["Parcellation"]
 
 ONE_RANK = {"cpu": float("inf"), "cuda": float("inf")}  # after the rows are collected, rank 0 does all the work
 DEVIATIONS = 4  # by so many standard deviations, the DCBC must exceed the mean of random parcels
+ROUNDING = 1e-9  # smaller deviations of the DCBC of random parcels are rounding errors: all draws are equal
 LEAST_POINTS = 4  # with fewer points in time, Fisher's variance of a correlation, 1 / (points - 3), has no value
 LEAST_HALF = 10  # smallest number of points in time of a half; correlations of fewer cannot be compared
 
@@ -366,7 +367,7 @@ def _evidence_doubts(value: ParcellationOutput, table: dict[str, np.ndarray], nu
         return [Doubt(text, AmbiguousCountWarning)]
     drawn = null[np.isfinite(null)]
     mean, deviation = (float(drawn.mean()), float(drawn.std(ddof=1))) if len(drawn) > 1 else (0.0, 0.0)
-    if deviation == 0:
+    if deviation < ROUNDING:
         text = (
             f"n_parcels={k} leaves no choice of parcels: all random parcels have the DCBC {mean:.4f}; request more "
             "parcels than the graph has pieces, or fewer than rows."

@@ -145,3 +145,21 @@ def test_the_same_bits_on_any_number_of_ranks(weights, ranks, monkeypatch):
             model = Communities(device="cpu", objective="cpm", resolution=0.1, **start).fit((edges, n))
             found.append((model.labels_.tobytes(), model.quality_, repr(model.rounds_)))
         assert found[0] == found[1] == found[2] == found[3]
+
+
+@pytest.mark.parametrize(
+    ("graph", "resolution", "least"),
+    [
+        (nx.star_graph(300), 0.1, 4.4),
+        (nx.star_graph(1000), 0.2, 0.0),
+        (nx.balanced_tree(30, 2), 0.4, 20.0),
+        (nx.complete_bipartite_graph(3, 200), 0.4, 3.7),
+    ],
+)
+def test_leaves_that_join_a_hub_at_once_do_not_overshoot(graph, resolution, least):
+    """All leaves of a class joined the hub, and the quality was far below that of single nodes, which is 0."""
+    for seed in range(3):
+        settings = {"objective": "cpm", "resolution": resolution, "client": None, "device": "cpu"}
+        assert Communities(random_state=seed, **settings).fit(graph).quality_ >= least
+        alone = list(range(graph.number_of_nodes()))
+        assert Communities(init=alone, random_state=seed, **settings).fit(graph).quality_ >= 0

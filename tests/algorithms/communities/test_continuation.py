@@ -267,3 +267,27 @@ def test_a_result_says_how_it_began(tmp_path):
     assert kept.parameters["init"] == (np.arange(n) % 3).tolist()
     assert kept.parameters["fixed"] == [0]
     assert "initial communities" in model.result_.methods_text()
+
+
+def test_candidates_of_a_scan_are_matched_by_name_too(tmp_path):
+    from mgclust.results.candidates import candidate_results
+
+    before = fit(nx.les_miserables_graph(), resolutions=[1.0, 2.0])
+    candidate_results(before.result_)[2.0].save(tmp_path / "2.0")
+    renamed = nx.relabel_nodes(nx.les_miserables_graph(), {"Valjean": "Aaron"})
+    others = [name for name in renamed if name != "Aaron"]
+    after = fit(renamed, init=tmp_path / "2.0", fixed=others)
+    old = dict(zip(before.node_names_.tolist(), before.labels_for(2.0).tolist(), strict=True))
+    new = dict(zip(after.node_names_.tolist(), after.labels_.tolist(), strict=True))
+    assert all(new[name] == old[name] for name in others)
+
+
+def test_results_with_names_do_not_go_with_graphs_without(tmp_path):
+    named = nx.les_miserables_graph()
+    plain = nx.convert_node_labels_to_integers(named)
+    fit(named).result_.save(tmp_path / "named")
+    fit(plain).result_.save(tmp_path / "plain")
+    with pytest.raises(InputError, match="the result of a graph with node names, but this graph has no names"):
+        fit(plain, init=tmp_path / "named")
+    with pytest.raises(InputError, match="the result of a graph without node names, but this graph has names"):
+        fit(named, init=tmp_path / "plain")
