@@ -20,7 +20,8 @@ then combined (Ovelgönne and Geyer-Schulz 2013)::
 
 For the constant Potts model, every second start begins with a cycle that matches all nodes. At high resolutions, most
 communities have two or three nodes, and single moves seldom find the heaviest pairs. Starts that are combined have two
-cycles. Larger graphs have two starts, of which the better is kept.
+cycles. Larger graphs have two starts, of which the better is kept. One more start moves the nodes in 64 classes, because
+all leaves of a class join their hub at once, and too many of them lower the quality.
 
 If communities are known, local moving begins with them, and there is only this start. Its first sweep checks all nodes,
 because the old graph is not known; later sweeps check only neighbours of moved nodes. Cycles follow only if more than
@@ -86,7 +87,7 @@ EFFORTS = (  # largest number of entries (twice the edges) of a graph, and its l
     (1 << 20, Effort(2, 8, 1e-5, combined=7, classes=2)),
     (math.inf, Effort(1, 5, 1e-4)),
 )
-MATCHED_CLASSES = 64  # classes for the constant Potts model, where many nodes that join a hub at once would cost much
+HUB_CLASSES = 64  # classes of one more start for the constant Potts model, for hubs that too many nodes join at once
 START_CYCLES, MATCHED_CYCLES = 1, 2  # cycles of starts that are combined; the second if every second start is matched
 AGREED_CYCLES = 4  # cycles on the graph of the nodes on which all starts agree
 
@@ -137,9 +138,7 @@ def communities(
         effort = effort._replace(starts=1, combined=0)
     elif matched:
         effort = effort._replace(starts=max(2, effort.starts))
-    if matched:
-        effort = effort._replace(classes=MATCHED_CLASSES)
-    search = _Search(context, effort)
+    search = _Search(context, effort, for_hubs=matched and known is None)
     if known is not None:
         best = search.update(level, known, seed * 1009)
     else:
@@ -154,6 +153,9 @@ def communities(
         best = max(runs, key=lambda found: found.modularity)  # the first of equal ones
         if effort.combined:
             best = search.combine(level, runs, best, seeds[0])
+        if matched:
+            for_hubs = search.start(level, seeds[0], cycles, classes=HUB_CLASSES)
+            best = max(best, for_hubs, key=lambda found: found.modularity)
     return connected_parts(level, best.labels), search.report
 
 
@@ -165,20 +167,24 @@ class _Search:
     context : Context
         Receives the progress.
     effort : Effort
+    for_hubs : bool
+        Whether one more start follows.
     """
 
-    def __init__(self, context: Context, effort: Effort) -> None:
+    def __init__(self, context: Context, effort: Effort, *, for_hubs: bool) -> None:
         self.report: list[dict[str, Any]] = []
         self._context, self._effort = context, effort
-        self._started, self._all = 0, effort.starts + (3 if effort.combined else 0)
+        self._started, self._all = 0, effort.starts + (3 if effort.combined else 0) + for_hubs
 
-    def start(self, level: Level, seed: int, cycles: int, *, by_matching: bool = False) -> Found:
+    def start(
+        self, level: Level, seed: int, cycles: int, *, by_matching: bool = False, classes: int | None = None
+    ) -> Found:
         """Find communities from single nodes, by a matching or by local moving, and then by cycles."""
         alone = level.kernels.xp.arange(level.n, dtype=np.int32)
         if by_matching:
             labels, _ = _cycle(level, None, seed * 16, NOISE, self._effort)
         else:
-            labels = local_moving(level, alone, seed, self._effort.classes)
+            labels = local_moving(level, alone, seed, classes or self._effort.classes)
         return self._cycles(level, _better(level, labels, alone), seed, 1, cycles)
 
     def update(self, level: Level, known: KnownCommunities, seed: int) -> Found:

@@ -52,11 +52,11 @@ ONE_START = Effort(1, 5, 1e-4)
     ("effort", "arguments", "starts"),
     [
         (Effort(4, 5, 1e-5, combined=2), {}, 7),
-        (Effort(1, 5, 1e-5, combined=2), {"objective": "cpm", "resolution": 0.05}, 5),  # two starts, then three more
+        (Effort(1, 5, 1e-5, combined=2), {"objective": "cpm", "resolution": 0.05}, 6),  # two starts, then three more
         (Effort(4, 5, 1e-5, combined=2), {"init": np.arange(2708) % 7}, 1),
         (Effort(4, 5, 1e-5), {}, 4),
         (ONE_START, {}, 1),
-        (ONE_START, {"objective": "cpm", "resolution": 0.05}, 2),
+        (ONE_START, {"objective": "cpm", "resolution": 0.05}, 3),
     ],
 )
 def test_how_many_starts_there_are(
