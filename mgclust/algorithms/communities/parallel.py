@@ -20,8 +20,8 @@ then combined (Ovelgönne and Geyer-Schulz 2013)::
 
 For the constant Potts model, every second start begins with a cycle that matches all nodes. At high resolutions, most
 communities have two or three nodes, and single moves seldom find the heaviest pairs. Starts that are combined have two
-cycles. Larger graphs have two starts, of which the better is kept. One more start moves the nodes in 64 classes, because
-all leaves of a class join their hub at once, and too many of them lower the quality.
+cycles. Larger graphs have two starts, of which the better is kept. One more start moves the nodes in 64 classes,
+because all leaves of a class join their hub at once, and too many of them lower the quality.
 
 If communities are known, local moving begins with them, and there is only this start. Its first sweep checks all nodes,
 because the old graph is not known; later sweeps check only neighbours of moved nodes. Cycles follow only if more than

@@ -52,7 +52,11 @@ ONE_START = Effort(1, 5, 1e-4)
     ("effort", "arguments", "starts"),
     [
         (Effort(4, 5, 1e-5, combined=2), {}, 7),
-        (Effort(1, 5, 1e-5, combined=2), {"objective": "cpm", "resolution": 0.05}, 6),  # 2 starts, 3 more, and one for hubs
+        (
+            Effort(1, 5, 1e-5, combined=2),
+            {"objective": "cpm", "resolution": 0.05},
+            6,
+        ),
         (Effort(4, 5, 1e-5, combined=2), {"init": np.arange(2708) % 7}, 1),
         (Effort(4, 5, 1e-5), {}, 4),
         (ONE_START, {}, 1),
