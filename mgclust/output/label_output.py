@@ -102,7 +102,7 @@ def write_labels(
         Parameters of the method, for the JSON file.
     subject : str, optional
         Name of the subject, if the labels are of one subject of a group: a key of the return value of
-        `mgclust.data.readers.volumes.VolumeDataset.runs_of_subjects`. The files are named after the runs of this
+        ``VolumeDataset.runs_of_subjects``. The files are named after the runs of this
         subject.
     colors : array of shape (n_clusters, 3), optional
         Red, green and blue of each cluster from 0 to 1. By default, the colours that `label_colors` returns.

@@ -124,7 +124,7 @@ class Parcellation(ParcellationOptions, Clusterer):
         Parcels of each subject of a group, for the chosen number of parcels; None without `group` or `refine`.
     individual_scores_ : dict of str to ndarray of shape (n_subjects,), or None
         Scores of the subjects' parcels: see
-        `mgclust.algorithms.parcellation.individual_parcels.IndividualParcels`, without the prefix ``subject_``.
+        ``mgclust.algorithms.parcellation.individual_parcels.IndividualParcels``, without the prefix ``subject_``.
     timings_, result_, n_features_in_
         See `DensityPeaks`.
 
