@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
-from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.base import Clusterer, Inputs, UnconvergedWarning, WarmUp
 from mgclust.algorithms.parcellation.evaluation import kept
+from mgclust.algorithms.parcellation.null_parcels import neighbor_matrix
 from mgclust.algorithms.parcellation.options import ParcellationOptions
 from mgclust.algorithms.parcellation.presentation import ParcellationPresentation
 from mgclust.algorithms.parcellation.ranks import ParcellationOutput, estimate, parcellate
@@ -227,7 +227,7 @@ class Parcellation(ParcellationOptions, Clusterer):
         subjects = columns_of_subjects(dataset, parameters["group"])
         graph = self._graph(dataset, parameters["connectivity"])
         n, t = dataset.shape
-        pieces, piece = _pieces(graph)
+        pieces, piece = connected_components(neighbor_matrix(*graph), directed=False)
         points = {dataset.name: t}
         if subjects is not None:
             points = {name: sum(stop - start for start, stop in own) for name, own in subjects.items()}
@@ -439,12 +439,3 @@ def _check_lengths(runs: Runs, subjects: SubjectColumns | None) -> None:
             f"half of the series{whose and f' of {whose}'} should have >= {LEAST_HALF} points in time to be compared "
             f"with the other half, not {halves[whose]}; give one number of parcels without evaluate, or longer series."
         )
-
-
-def _pieces(graph: RowNeighbors) -> tuple[int, np.ndarray]:
-    """Return the number of connected pieces of a graph, and the piece of each row."""
-    n = len(graph.starts) - 1
-    ones = np.ones(len(graph.columns), np.int8)
-    matrix = csr_array((ones, graph.columns, graph.starts), shape=(n, n))
-    count, piece = connected_components(matrix, directed=False)
-    return int(count), piece
