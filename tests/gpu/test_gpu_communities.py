@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 
 import numpy as np
@@ -25,25 +26,44 @@ def pairs_of(kind: str, rng: np.random.Generator) -> tuple[np.ndarray, int]:
         return np.concatenate(
             [np.column_stack([rng.integers(0, 5, 9000), leaves[:, 0]]), rng.integers(0, 6000, (4000, 2))]
         ), 6000
+    if kind == "wide":  # one row of more columns than a table has slots
+        return np.concatenate(
+            [np.column_stack([np.zeros(30_000), np.arange(1, 30_001)]), rng.integers(0, 30_001, (9000, 2))]
+        ), 30_001
     return rng.integers(0, 400, (60_000, 2)), 400
 
 
-@pytest.fixture(params=["short", "hubs", "dense"])
+@pytest.fixture(params=["short", "hubs", "dense", "wide"])
 def graph(request):
     rng = np.random.default_rng(3)
     pairs, n = pairs_of(request.param, rng)
     return pairs.astype(np.int32), n, rng
 
 
+def in_order(rows, sort=True):
+    """Row numbers, columns and weights on the host, sorted: a GPU writes the columns of a row in any order."""
+    there = [None if each is None else load("cuda").memory.to_host(each) for each in (rows.columns, rows.weights)]
+    row = np.repeat(np.arange(rows.rows), np.diff(load("cuda").memory.to_host(rows.starts)))
+    order = np.lexsort((there[0], row)) if sort else slice(None)
+    return [row, there[0][order], None if there[1] is None else there[1][order]]
+
+
+@pytest.mark.parametrize("way", ["sorted", "tables", "both"])
 @pytest.mark.parametrize("weights", [None, "int32", "int64", "huge"])
-def test_kernels_equal_the_cpus(graph, weights):
+def test_kernels_equal_the_cpus(graph, weights, way, monkeypatch):
     pairs, n, rng = graph
+    contraction = importlib.import_module("mgclust.kernels.graph.gpu_contraction")
+    if way != "sorted":
+        monkeypatch.setattr(contraction, "SORTED", 0)
+    if way == "both":  # tables for rows of up to 700 entries; longer rows are sorted
+        monkeypatch.setattr(contraction, "LONG", 700)
+        monkeypatch.setattr(contraction, "TABLES", ((9, 300, 256), (10, 700, 1024)))
+        monkeypatch.setattr(contraction, "BATCH", 5000)
     cpu, gpu = load("cpu"), load("cuda")
-    row, column = np.concatenate([pairs, pairs[:, ::-1]]).T
     weight = None
     if weights is not None:
         largest = 2**45 if weights == "huge" else 50
-        weight = np.tile(rng.integers(1, largest, len(pairs)), 2).astype("int64" if weights == "huge" else weights)
+        weight = rng.integers(1, largest, len(pairs)).astype("int64" if weights == "huge" else weights)
     exact = weights in (None, "int32")
 
     def equal(ours, theirs):
@@ -56,18 +76,21 @@ def test_kernels_equal_the_cpus(graph, weights):
     def there(array):
         return None if array is None else gpu.memory.to_device(array)
 
-    theirs = cpu.graph.sum_pairs(row.copy(), column.copy(), weight, count=n)
-    ours = gpu.graph.sum_pairs(there(row.copy()), there(column.copy()), there(weight), count=n)
-    equal(ours, theirs)
+    ends = np.ascontiguousarray(pairs.astype(np.int32).T)
+    whole = cpu.graph.rows_of_edges([(ends[0], ends[1], weight)], count=n)
+    ours = gpu.graph.rows_of_edges([(there(ends[0]), there(ends[1]), there(weight))], count=n)
+    equal(in_order(ours), in_order(whole))
+    equal(in_order(gpu.graph.ascending(ours), sort=False), in_order(whole))
     strength = np.zeros(n, np.int64)
-    np.add.at(strength, theirs[0], 1 if theirs[2] is None else theirs[2])
+    row = np.repeat(np.arange(n), np.diff(whole.starts))
+    np.add.at(strength, row, 1 if whole.weights is None else whole.weights)
     gain = Gain(int(strength.sum()), 1.0 if exact else 1.3, exact)
     for first, stop in ((0, n), (n // 3, n // 2)):
-        own = (theirs[0] >= first) & (theirs[0] < stop)
-        part = tuple(None if each is None else each[own] for each in theirs)
-        its: Adjacency = cpu.graph.to_rows(*part, first=first, stop=stop)
-        mine: Adjacency = gpu.graph.to_rows(*(there(each) for each in part), first=first, stop=stop)
-        equal((mine.starts, mine.columns), (its.starts, its.columns))
+        own = slice(whole.starts[first], whole.starts[stop])
+        starts = whole.starts[first : stop + 1] - whole.starts[first]
+        part = None if whole.weights is None else whole.weights[own]
+        its = Adjacency(first, starts, whole.columns[own], part)
+        mine = Adjacency(first, there(starts), there(whole.columns[own]), there(part))
         labels = rng.integers(0, n // 7, n).astype(np.int32)
         active = (rng.random(n) < 0.7).astype(np.uint8)
         totals = cpu.graph.sum_by_id(strength, labels, n)
@@ -96,7 +119,7 @@ def test_kernels_equal_the_cpus(graph, weights):
                         representative = kernels.graph.match_mutual(out, share=share)
                         ids, count = kernels.graph.relabel(representative)
                         found += [representative, ids, np.array([count])]
-                        found += kernels.graph.contract(rows, ids, count=count)
+                        found += in_order(kernels.graph.contract(rows, ids, count=count))
             roots = kernels.xp.arange(n, dtype="int32")
             while True:
                 before = roots.copy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -243,6 +244,10 @@ def test_pairs_and_those_that_join_them(share: float) -> None:
     )
 
 
+def pairs_of(rows: Adjacency) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    return rows.first + np.repeat(np.arange(rows.rows), np.diff(rows.starts)), rows.columns, rows.weights
+
+
 def listed(dense: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     dense = dense * (1 - np.eye(len(dense), dtype=np.int64))
     return *np.nonzero(dense), dense[np.nonzero(dense)]
@@ -256,15 +261,13 @@ def test_contraction_sums_by_pairs_of_groups(n: int, edges: int, weights) -> Non
         ids = np.random.default_rng(count).permutation(np.arange(n) % count).astype(np.int32)
         member = np.eye(count, dtype=np.int64)[ids]
         own = part(rows, first, stop)
-        row, column, weight = cpu.graph.contract(own, ids, count=count)
+        made = cpu.graph.contract(own, ids, count=count)
+        row, column, weight = pairs_of(made)
         for found, expected in zip(
             (row, column, weight), listed(member[first:stop].T @ dense[first:stop] @ member), strict=True
         ):
             np.testing.assert_array_equal(found, expected)
-        assert (row.dtype, column.dtype, weight.dtype) == (np.int32, np.int32, weights or np.int32)
-
-        again = cpu.graph.to_rows(row, column, weight, first=0, stop=count)
-        np.testing.assert_array_equal(again.starts, np.searchsorted(row, np.arange(count + 1)))
+        assert (column.dtype, weight.dtype, made.first) == (np.int32, weights or np.int32, 0)
 
         inside = np.array([dense[v, (ids == ids[v]) & (np.arange(n)[::-1] < n - 1 - v)].sum() for v in range(n)])
         order = np.arange(n)[::-1].astype(np.int64 if weights else np.int32)
@@ -274,27 +277,48 @@ def test_contraction_sums_by_pairs_of_groups(n: int, edges: int, weights) -> Non
 
 @pytest.mark.parametrize("weights", WEIGHTS)
 @pytest.mark.parametrize(("count", "pairs"), [(1, 3), (5, 0), (40, 3000), (70000, 3000), (100, 100)])
-def test_pairs_are_sorted_and_added_up(count: int, pairs: int, weights) -> None:
+def test_rows_of_edges_are_sorted_and_added_up(count: int, pairs: int, weights) -> None:
     rng = np.random.default_rng([count, pairs])
     row, column = (count * rng.random((2, pairs)) ** 2).astype(np.int32)
     weight = None if weights is None else rng.integers(1, 9, pairs).astype(weights)
     expected: dict[tuple[int, int], int] = {}
-    for i, pair in enumerate(zip(row.tolist(), column.tolist(), strict=True)):
-        if pair[0] != pair[1]:
+    for i, (u, v) in enumerate(zip(row.tolist(), column.tolist(), strict=True)):
+        for pair in ((u, v), (v, u)) if u != v else ():
             expected[pair] = expected.get(pair, 0) + (1 if weight is None else int(weight[i]))
-    found = cpu.graph.sum_pairs(row, column, weight, count=count)
-    assert list(zip(found[0].tolist(), found[1].tolist(), strict=True)) == sorted(expected)
+    edges = [(each[0], each[1], None if weight is None else each[2]) for each in pieces(row, column, weight)]
+    rows = cpu.graph.rows_of_edges(edges, count=count)
+    check(rows, expected, weights)
+    # The same rows, of which three ranks had a part each, on the rank that owns some of the nodes.
+    parts = [cpu.graph.rows_of_edges([each], count=count) for each in edges]
+    bounds = [0, count // 3, count // 2, count]
+    largest = max((0 if each.weights is None else int(each.weights.max(initial=0)) for each in parts), default=0)
+    kind = np.dtype(weights or np.int32) if largest else None
+    for owner in range(3):
+        sent = [cpu.graph.split_rows(each, count=count, bounds=bounds, largest=largest)[owner] for each in parts]
+        first, stop = bounds[owner], bounds[owner + 1]
+        joined = cpu.graph.join_rows(
+            np.concatenate(sent), count=count, first=first, stop=stop, largest=largest, kind=kind
+        )
+        assert (joined.first, joined.rows) == (first, stop - first)
+        check(joined, {pair: value for pair, value in expected.items() if first <= pair[0] < stop}, weights)
+
+
+def pieces(row: np.ndarray, column: np.ndarray, weight: np.ndarray | None) -> list[tuple]:
+    cuts = [0, len(row) // 4, len(row) // 2, len(row)]
+    weight = np.empty(len(row)) if weight is None else weight
+    return [(row[a:b], column[a:b], weight[a:b]) for a, b in itertools.pairwise(cuts)]
+
+
+def check(rows: Adjacency, expected: dict[tuple[int, int], int], weights) -> None:
+    row, column, weight = pairs_of(rows)
+    assert list(zip(row.tolist(), column.tolist(), strict=True)) == sorted(expected)
     sums = [expected[pair] for pair in sorted(expected)]
-    if weight is None and set(sums) <= {1}:
-        assert found[2] is None
+    if weight is None:
+        assert set(sums) <= {1}
+        assert weights is None or not sums
     else:
-        assert found[2].dtype == (weights or np.int32)
-        assert found[2].tolist() == sums
-
-
-def test_rows_from_another_first_number() -> None:
-    rows = cpu.graph.to_rows(np.array([4, 4, 6], np.int32), np.array([1, 6, 4], np.int32), None, first=3, stop=8)
-    assert (rows.first, rows.starts.tolist(), rows.weights) == (3, [0, 0, 2, 2, 3, 3], None)
+        assert weight.dtype == (weights or np.int32)
+        assert weight.tolist() == sums
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
@@ -338,7 +362,7 @@ def everything(rows: Adjacency, strength: np.ndarray) -> list[np.ndarray]:
         activated,
         partner,
         crossing,
-        *cpu.graph.contract(rows, labels, count=n),
+        *pairs_of(cpu.graph.contract(rows, labels, count=n)),
         cpu.graph.weights_before(rows, labels, partner),
     ]
 

@@ -13,9 +13,8 @@ total is below 2^31. Otherwise gains are float64, computed from exact sums with 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -47,7 +46,6 @@ class Level:
     rows: Adjacency  # rows of this rank's nodes, without self-loops
     strength: Array  # int64 array of shape (n,): sum of each node's weights; self-loops count twice
     gain: Gain
-    largest: int = 0  # upper bound of all weights; 0 if all weights are 1. Only set if ranks share the rows.
     shared: int = SHARED_ENTRIES  # every rank has all rows of a coarser graph with at most this many entries
     bounds: Sequence[int] = ()  # first node of each rank that shares the rows, and n
     fixed: Array | None = None  # uint8 array of shape (n,): 1 for nodes that never move; None: there are none
@@ -86,23 +84,20 @@ def read_level(context: Context, n: int, shared: int = SHARED_ENTRIES) -> tuple[
         if weight is not None and len(weight):
             kept = weight > 0  # an edge of weight 0 does not connect its nodes
             u, v, weight = u[kept], v[kept], weight[kept]
-        pieces.append((xp.concatenate([u, v]), xp.concatenate([v, u]), None if weight is None else xp.tile(weight, 2)))
+        pieces.append((u, v, weight))
     context.rows.release()
     comm.queue_reduce(strength, "sum")
     two_m = int(strength.sum())
     exact = integers and two_m < EXACT_LIMIT
     narrow = np.int32 if exact else np.int64
-    row, column = (xp.concatenate([piece[i] for piece in pieces]) for i in (0, 1))
-    weight = None if scale is None else xp.concatenate([piece[2] for piece in pieces]).astype(narrow)
+    edges = [(u, v, None if weight is None else weight.astype(narrow, copy=False)) for u, v, weight in pieces]
     del pieces
+    rows = kernels.graph.rows_of_edges(edges, count=n)
+    del edges
     gain = Gain(two_m, 1.0, exact)
     if comm.size > 1:
-        heaviest = 0 if weight is None or not len(weight) else int(weight.max())
-        largest = int(comm.all_reduce(np.array([heaviest], np.int64), "max")[0])
-        parts_of = partial(kernels.graph.pair_parts, row, column, weight)
-        level = _owned(kernels, comm, n, strength, gain, largest, shared, parts_of)
+        level = _owned(kernels, comm, n, strength, gain, shared, rows)
     else:
-        rows = kernels.graph.to_rows(*kernels.graph.sum_pairs(row, column, weight, count=n), first=0, stop=n)
         level = Level(kernels, comm, n, rows.entries, rows, strength, gain)
     return level, scale or WeightScale()
 
@@ -133,11 +128,10 @@ def contract(level: Level, ids: Array, count: int) -> Level:
     """
     kernels = level.kernels
     strength = kernels.graph.sum_by_id(level.strength, ids, count)
+    rows = kernels.graph.contract(level.rows, ids, count=count)
     if level.comm.size > 1:
-        parts_of = partial(kernels.graph.contract_parts, level.rows, ids)
-        coarse = _owned(kernels, level.comm, count, strength, level.gain, level.largest, level.shared, parts_of)
+        coarse = _owned(kernels, level.comm, count, strength, level.gain, level.shared, rows)
     else:
-        rows = kernels.graph.to_rows(*kernels.graph.contract(level.rows, ids, count=count), first=0, stop=count)
         coarse = Level(kernels, level.comm, count, rows.entries, rows, strength, level.gain)
     if level.fixed is not None:  # a group with a fixed node does not move
         coarse.fixed = kernels.xp.zeros(count, np.uint8)
@@ -204,41 +198,45 @@ def _integers(xp: Any, weight: Array, scale: WeightScale) -> Array:
     return xp.where(weight > 0, xp.maximum(rounded, 1), 0)
 
 
-def _owned(
-    kernels: Kernels,
-    comm: Comm,
-    n: int,
-    strength: Array,
-    gain: Gain,
-    largest: int,
-    shared: int,
-    parts_of: Callable[..., list[Array]],
-) -> Level:
+def _owned(kernels: Kernels, comm: Comm, n: int, strength: Array, gain: Gain, shared: int, partial: Adjacency) -> Level:
     """Send every row to the rank that owns its node, or all rows to all ranks if they are few.
 
-    `parts_of` is a kernel that cuts this rank's pairs by owner; its arguments are ``count``, ``bounds`` and
-    ``largest``.
+    `partial` has a row for each node, with the sums of this rank's entries.
     """
-    xp = kernels.xp
+    kind = np.dtype(np.int32 if gain.exact else np.int64)
     bounds = _bounds(kernels, strength, comm.size)
-    kind = np.dtype(np.int32 if gain.exact else np.int64) if largest else None
-    got = comm.exchange(parts_of(count=n, bounds=bounds, largest=largest))
-    row, column, weight = kernels.graph.sum_parts(got, count=n, largest=largest, kind=kind)
-    del got
-    entries, heaviest = len(row), 0 if weight is None or not len(weight) else int(weight.max())
-    entries = int(comm.all_reduce(np.array([entries], np.int64))[0])
-    largest = int(comm.all_reduce(np.array([heaviest], np.int64), "max")[0])
-    if largest and weight is None:
-        weight = xp.ones(len(row), np.int32 if gain.exact else np.int64)
-    if weight is not None:
-        weight = weight.astype(np.int32 if gain.exact else np.int64, copy=False)
     first, stop = bounds[comm.rank], bounds[comm.rank + 1]
+    largest = _largest(comm, partial)
+    parts = kernels.graph.split_rows(partial, count=n, bounds=bounds, largest=largest)
+    del partial
+    got = comm.exchange(parts)
+    del parts
+    of_graph: dict[str, Any] = {"count": n, "largest": largest, "kind": kind if largest else None}
+    rows = kernels.graph.join_rows(got, first=first, stop=stop, **of_graph)
+    del got
+    entries = int(comm.all_reduce(np.array([rows.entries], np.int64))[0])
+    if _largest(comm, rows):
+        weights = kernels.xp.ones(rows.entries, kind) if rows.weights is None else rows.weights
+        rows = replace(rows, weights=weights.astype(kind, copy=False))
     if entries <= shared:
-        row, column = comm.all_gather(row), comm.all_gather(column)
-        weight = None if weight is None else comm.all_gather(weight)
-        comm, first, stop = SoloComm(Partition(1, 1, 1), 1), 0, n
-    rows = kernels.graph.to_rows(row, column, weight, first=first, stop=stop)
-    return Level(kernels, comm, n, entries, rows, strength, gain, largest, shared, bounds)
+        rows = _gathered(kernels, comm, rows)
+        comm = SoloComm(Partition(1, 1, 1), 1)
+    return Level(kernels, comm, n, entries, rows, strength, gain, shared, bounds)
+
+
+def _largest(comm: Comm, rows: Adjacency) -> int:
+    """Return the largest weight on any rank; 0 if no rank has weights."""
+    own = 0 if rows.weights is None or not rows.entries else int(rows.weights.max())
+    return int(comm.all_reduce(np.array([own], np.int64), "max")[0])
+
+
+def _gathered(kernels: Kernels, comm: Comm, rows: Adjacency) -> Adjacency:
+    """Return the rows of all ranks."""
+    lengths = comm.all_gather(kernels.xp.diff(rows.starts))
+    starts = kernels.xp.zeros(len(lengths) + 1, np.int64)
+    starts[1:] = kernels.xp.cumsum(lengths)
+    weights = None if rows.weights is None else comm.all_gather(rows.weights)
+    return Adjacency(0, starts, comm.all_gather(rows.columns), weights)
 
 
 def _bounds(kernels: Kernels, strength: Array, size: int) -> list[int]:

@@ -79,7 +79,10 @@ class GraphKernels(Protocol):
             Partner of each node, or -1. Overwritten.
         """
 
-    def contract(self, rows: Adjacency, ids: Array, *, count: int) -> tuple[Array, Array, Array]:
+    def ascending(self, rows: Adjacency) -> Adjacency:
+        """Return rows whose columns ascend; on the CPU they always do."""
+
+    def contract(self, rows: Adjacency, ids: Array, *, count: int) -> Adjacency:
         """Sum the entries of local rows for each pair of groups that they connect, without entries within a group.
 
         Parameters
@@ -91,28 +94,9 @@ class GraphKernels(Protocol):
 
         Returns
         -------
-        row, column : int32 arrays
-            Pairs of groups, ascending by (row, column), each pair once.
-        weight : array
-            Sums of the weights: int64 if the weights are int64, else int32.
-        """
-
-    def contract_parts(
-        self, rows: Adjacency, ids: Array, *, count: int, bounds: Sequence[int], largest: int
-    ) -> list[Array]:
-        """Split the pairs that `contract` would sum by owner, the rank that owns the group of a pair's row.
-
-        Parameters
-        ----------
-        rows, ids, count
-            See `contract`.
-        bounds, largest
-            See `pair_parts`.
-
-        Returns
-        -------
-        list of arrays
-            See `pair_parts`.
+        Adjacency
+            A row for each of the `count` groups, with the sums of this rank's entries. The weights are int64 if the
+            weights of `rows` are int64 or do not fit into int32, else int32; they are never None.
         """
 
     def cross_weight(self, rows: Adjacency, labels: Array) -> int:
@@ -134,24 +118,26 @@ class GraphKernels(Protocol):
             Number of groups.
         """
 
-    def pair_parts(
-        self, row: Array, column: Array, weight: Array | None, *, count: int, bounds: Sequence[int], largest: int
-    ) -> list[Array]:
-        """Split pairs by owner, the rank that owns a pair's row, and encode the parts for sending.
+    def join_rows(
+        self, parts: Array, *, count: int, first: int, stop: int, largest: int, kind: np.dtype | None
+    ) -> Adjacency:
+        """Sum rows that came from several ranks.
 
         Parameters
         ----------
-        row, column, weight, count
-            See `sum_pairs`.
-        bounds : sequence of int
-            Rank r owns rows ``bounds[r]`` to ``bounds[r + 1] - 1``.
-        largest : int
-            Upper bound of the weights on all ranks; 0 if `weight` is None on all ranks.
+        parts : array
+            Concatenated parts for this rank, from `split_rows` of all ranks.
+        count, largest : int
+            The values that this function got.
+        first, stop : int
+            This rank's rows are first .. stop - 1.
+        kind : numpy.dtype, optional
+            Type of the weights; None if all are 1.
 
         Returns
         -------
-        list of arrays
-            One array for each rank, to be read by `sum_parts`.
+        Adjacency
+            Weights are None if `kind` is None and no ranks had an entry in common.
         """
 
     def match_mutual(self, partner: Array, *, share: float) -> Array:
@@ -201,6 +187,42 @@ class GraphKernels(Protocol):
         tally : int64 array of shape (2,)
             The number of moves is added to element 0. The modularity that they add, in units of 2^-40, is added to
             element 1.
+        """
+
+    def rows_of_edges(self, edges: list[tuple[Array, Array, Array | None]], *, count: int) -> Adjacency:
+        """Return the rows of edges: in both directions, equal edges summed, loops dropped.
+
+        Parameters
+        ----------
+        edges : list of (u, v, weight)
+            Ends in int32 less than `count`, in any order, and weights in int32 or int64; None: all are 1.
+        count : int
+            Number of nodes; each has a row.
+
+        Returns
+        -------
+        Adjacency
+            Weights of the type of the edges' weights. If these are None: int32, or None if all sums are 1.
+        """
+
+    def split_rows(self, rows: Adjacency, *, count: int, bounds: Sequence[int], largest: int) -> list[Array]:
+        """Split rows by owner, and encode the parts for sending.
+
+        Parameters
+        ----------
+        rows : Adjacency
+            A row for each of `count` nodes.
+        count : int
+            Number of nodes.
+        bounds : sequence of int
+            Rank r owns rows ``bounds[r]`` to ``bounds[r + 1] - 1``.
+        largest : int
+            Upper bound of the weights on all ranks; 0 if there are none on any rank.
+
+        Returns
+        -------
+        list of arrays
+            One array for each rank, to be read by `join_rows`.
         """
 
     def sweep_alone(
@@ -256,65 +278,6 @@ class GraphKernels(Protocol):
         Returns
         -------
         int64 array of shape (count,)
-        """
-
-    def sum_pairs(
-        self, row: Array, column: Array, weight: Array | None, *, count: int
-    ) -> tuple[Array, Array, Array | None]:
-        """Sort pairs of numbers, sum the weights of equal pairs, and drop pairs of two equal numbers.
-
-        Parameters
-        ----------
-        row, column : int32 arrays of shape (pairs,)
-            Numbers less than `count`, in any order.
-        weight : int32 or int64 array of shape (pairs,), optional
-            Weights; None: all are 1.
-        count : int
-            Bound of the numbers: the number of nodes or groups.
-
-        Returns
-        -------
-        row, column : int32 arrays
-            The pairs, ascending by (row, column).
-        weight : array of the weights' type, or None
-            Sums of the weights. If `weight` is None: int32, or None if all sums are 1.
-        """
-
-    def sum_parts(
-        self, parts: Array, *, count: int, largest: int, kind: np.dtype | None
-    ) -> tuple[Array, Array, Array | None]:
-        """Sum pairs that came from several ranks.
-
-        Parameters
-        ----------
-        parts : array
-            Concatenated parts for this rank, from `pair_parts` or `contract_parts` of all ranks.
-        count, largest : int
-            The values that these functions got.
-        kind : numpy.dtype, optional
-            Type of the weights; None if all were 1.
-
-        Returns
-        -------
-        row, column, weight
-            See `sum_pairs`.
-        """
-
-    def to_rows(self, row: Array, column: Array, weight: Array | None, *, first: int, stop: int) -> Adjacency:
-        """Return sorted pairs as adjacency rows.
-
-        Parameters
-        ----------
-        row, column : int32 arrays of shape (pairs,)
-            The pairs, ascending by (row, column).
-        weight : array of shape (pairs,), optional
-            Weights; None: all are 1.
-        first, stop : int
-            The rows have the numbers first .. stop - 1.
-
-        Returns
-        -------
-        Adjacency
         """
 
     def activate_neighbors(self, rows: Adjacency, proposal: Array, labels: Array, active: Array) -> None:

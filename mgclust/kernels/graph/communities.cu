@@ -135,13 +135,22 @@ __device__ void by_warps(const Rows& rows, int longest, Wanted wanted, Work work
     }
 }
 
-// Calls work(block, row, lo, hi) for the listed rows that are wanted.
+// Calls work(block, row, lo, hi) for the listed rows that are wanted, of which each thread checks some.
 template <class Group, class Wanted, class Work>
 __device__ void by_blocks(const Rows& rows, const int* list, int listed, Wanted wanted, Work work) {
+    __shared__ int chosen[Group::SIZE], count;
     Group block{(int)threadIdx.x};
-    for (int at = blockIdx.x; at < listed; at += gridDim.x) {
-        int row = list[at];
-        if (wanted(row)) work(block, row, rows.starts[row], rows.starts[row + 1]);
+    for (i64 base = blockIdx.x; base < listed; base += (i64)gridDim.x * Group::SIZE) {
+        if (!block.lane) count = 0;
+        __syncthreads();
+        i64 at = base + (i64)gridDim.x * block.lane;
+        if (at < listed && wanted(list[at])) chosen[atomicAdd(&count, 1)] = list[at];
+        __syncthreads();
+        for (int i = 0; i < count; i++) {
+            int row = chosen[i];
+            work(block, row, rows.starts[row], rows.starts[row + 1]);
+            __syncthreads();
+        }
         __syncthreads();
     }
 }
@@ -196,37 +205,62 @@ struct Movers {
 template <class Group>
 __device__ void propose(Group group, const Rows& rows, const Movers& movers, int row, i64 lo, i64 hi, int* keys,
                         Sum* sums, int slots, i64* tally) {
+    constexpr int AT_ONCE = Group::SIZE == 32 ? 2 : 4;
     for (int slot = group.lane; slot < slots; slot += Group::SIZE) {
         keys[slot] = -1;
         sums[slot] = 0;
     }
     group.sync();
     int shift = 32 - (31 - __clz(slots));
-    for (i64 entry = lo + group.lane; entry < hi; entry += Group::SIZE) {
-        int label = movers.labels[rows.columns[entry]];
-        unsigned slot = ((unsigned)label * 0x9E3779B1u) >> shift;
-        for (;;) {
-            int before = keys[slot];
-            if (before == -1) before = atomicCAS(&keys[slot], -1, label);
-            if (before == -1 || before == label) break;
-            slot = (slot + 1) & (slots - 1);
+    // Several labels are on their way at once: a block waits for its reads most of the time.
+    for (i64 base = lo + group.lane; base < hi; base += AT_ONCE * Group::SIZE) {
+        int found[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            i64 entry = base + i * Group::SIZE;
+            found[i] = entry < hi ? movers.labels[rows.columns[entry]] : -1;
         }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            int label = found[i];
+            if (label < 0) continue;
+            unsigned slot = ((unsigned)label * 0x9E3779B1u) >> shift;
+            for (;;) {
+                int before = keys[slot];
+                if (before == -1) before = atomicCAS(&keys[slot], -1, label);
+                if (before == -1 || before == label) break;
+                slot = (slot + 1) & (slots - 1);
+            }
+            i64 weight = weight_of(rows, base + i * Group::SIZE);
 #if EXACT
-        atomicAdd(&sums[slot], (int)weight_of(rows, entry));
+            atomicAdd(&sums[slot], (int)weight);
 #else
-        add(&sums[slot], weight_of(rows, entry));
+            add(&sums[slot], weight);
 #endif
+        }
     }
     group.sync();
     int node = rows.first + row, label = movers.labels[node];
     i64 strength = movers.strength[node], own = 0;
     Move best{LOWEST, -1};
-    for (int slot = group.lane; slot < slots; slot += Group::SIZE) {
-        int key = keys[slot];
-        if (key == label)
-            own += sums[slot];
-        else if (key >= 0)
-            best.take(Move{movers.gain.score(sums[slot], strength, movers.totals[key]), key});
+    for (int base = group.lane; base < slots; base += AT_ONCE * Group::SIZE) {
+        int key[AT_ONCE];
+        i64 total[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            int slot = base + i * Group::SIZE;
+            key[i] = slot < slots ? keys[slot] : -1;
+            total[i] = key[i] >= 0 ? movers.totals[key[i]] : 0;
+        }
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            if (key[i] < 0) continue;
+            Sum sum = sums[base + i * Group::SIZE];
+            if (key[i] == label)
+                own += sum;
+            else
+                best.take(Move{movers.gain.score(sum, strength, total[i]), key[i]});
+        }
     }
     own = group.sum(own);
     best = group.best(best);
@@ -295,13 +329,20 @@ extern "C" __global__ void __launch_bounds__(128) propose_medium(ROWS, LISTED, M
     add_tally(tally, own);
 }
 
-// A table of `room` slots for each block, in global memory. A hub may have a million neighbours, hence large blocks.
+// A table of `room` slots for each block, in shared memory, or in global memory for the longest rows. A hub may have a
+// million neighbours, hence large blocks.
 extern "C" __global__ void __launch_bounds__(1024) propose_long(ROWS, LISTED, MOVERS, int* keys, Sum* sums, int room) {
+    extern __shared__ i64 shared[];
     Rows rows = OWN;
     Movers movers = OWN_MOVERS;
     i64 own[2] = {0, 0};
-    keys += (i64)blockIdx.x * room;
-    sums += (i64)blockIdx.x * room;
+    if (keys) {
+        keys += (i64)blockIdx.x * room;
+        sums += (i64)blockIdx.x * room;
+    } else {
+        sums = (Sum*)shared;
+        keys = (int*)(sums + room);
+    }
     by_blocks<BlockOf<1024>>(rows, list, listed, movers, [&](BlockOf<1024> group, int row, i64 lo, i64 hi) {
         int slots = 1 << (33 - __clz((int)(hi - lo) - 1));
         propose(group, rows, movers, row, lo, hi, keys, sums, slots < room ? slots : room, own);
@@ -332,7 +373,7 @@ extern "C" __global__ void __launch_bounds__(512, 2)
         int label = labels[rows.first + row];
         for (i64 entry = lo + group.lane; entry < hi; entry += group.SIZE) {
             int other = rows.columns[entry];
-            if (labels[other] != label) active[other] = 1;
+            if (!active[other] && labels[other] != label) active[other] = 1;
         }
     });
 }
@@ -459,7 +500,7 @@ extern "C" __global__ void sum_by_id(i64 n, const i64* values, const int* ids, i
     }
 }
 
-// ---- contraction: a key for each entry, (row, column, weight) packed; sorted by a library; equal pairs summed
+// ---- keys: (row, column, weight) of an entry, packed; sorted by a library; equal pairs summed
 
 constexpr i64 DROPPED = 0x7fffffffffffffffLL;
 
@@ -474,85 +515,6 @@ extern "C" __global__ void __launch_bounds__(512, 2)
             keys[entry] = id == other ? DROPPED : ((id * groups + other) << bits) | packed;
         }
     });
-}
-
-extern "C" __global__ void keys_of_pairs(i64 m, const int* row, const int* column, const Weight* weight, i64 groups,
-                                         int bits, i64* keys) {
-    for (i64 at = (i64)blockIdx.x * blockDim.x + threadIdx.x; at < m; at += (i64)gridDim.x * blockDim.x) {
-        i64 pair = (i64)row[at] * groups + column[at];
-#if WEIGHT
-        i64 packed = bits ? (i64)weight[at] : 0;
-#else
-        i64 packed = 0;
-#endif
-        keys[at] = row[at] == column[at] ? DROPPED : (pair << bits) | packed;
-    }
-}
-
-__device__ inline int owner_of(i64 key, const i64* limits, int owners) {
-    int owner = 0;
-    while (owner < owners && key >= limits[owner]) owner++;
-    return owner;  // `owners` for a dropped one
-}
-
-// How many keys each owner gets: those below its limit that no one before it has. DROPPED is above the last limit.
-extern "C" __global__ void count_parts(i64 m, const i64* keys, const i64* limits, int owners, i64* counts) {
-    extern __shared__ int tile[];
-    for (int owner = threadIdx.x; owner < owners; owner += blockDim.x) tile[owner] = 0;
-    __syncthreads();
-    int lane = threadIdx.x & 31;
-    for (i64 base = (i64)blockIdx.x * blockDim.x + threadIdx.x - lane; base < m; base += (i64)gridDim.x * blockDim.x) {
-        int owner = base + lane < m ? owner_of(keys[base + lane], limits, owners) : owners;
-        unsigned alike = __match_any_sync(ALL, owner);
-        if (owner < owners && lane == __ffs(alike) - 1) atomicAdd(&tile[owner], __popc(alike));
-    }
-    __syncthreads();
-    for (int owner = threadIdx.x; owner < owners; owner += blockDim.x)
-        if (tile[owner]) add(&counts[owner], tile[owner]);
-}
-
-// Keys by owner, in any order: they are sorted where they arrive. `next`: where each owner's next key goes. Weights
-// that do not travel within the keys follow each of them.
-extern "C" __global__ void __launch_bounds__(256)
-    place_parts(i64 m, const i64* keys, const Weight* weight, const i64* limits, int owners, i64* next, i64* out) {
-    constexpr int EACH = 8;
-    extern __shared__ i64 begin[];
-    int* tile = (int*)(begin + owners);
-    int lane = threadIdx.x & 31;
-    for (i64 first = (i64)blockIdx.x * blockDim.x * EACH; first < m; first += (i64)gridDim.x * blockDim.x * EACH) {
-        i64 key[EACH];
-        int owner[EACH], place[EACH];
-        for (int at = threadIdx.x; at < owners; at += blockDim.x) tile[at] = 0;
-        __syncthreads();
-#pragma unroll
-        for (int i = 0; i < EACH; i++) {
-            i64 at = first + i * blockDim.x + threadIdx.x;
-            key[i] = at < m ? keys[at] : DROPPED;
-            owner[i] = owner_of(key[i], limits, owners);
-            unsigned alike = __match_any_sync(ALL, owner[i]);
-            int leader = __ffs(alike) - 1, base = 0;
-            if (owner[i] < owners && lane == leader) base = atomicAdd(&tile[owner[i]], __popc(alike));
-            place[i] = __shfl_sync(ALL, base, leader) + __popc(alike & ((1u << lane) - 1));
-        }
-        __syncthreads();
-        for (int at = threadIdx.x; at < owners; at += blockDim.x)
-            begin[at] = (i64)atomicAdd((u64*)&next[at], (u64)tile[at]);
-        __syncthreads();
-#pragma unroll
-        for (int i = 0; i < EACH; i++) {
-            if (owner[i] == owners) continue;
-            i64 to = begin[owner[i]] + place[i];
-#if WEIGHT
-            if (weight) {
-                out[2 * to] = key[i];
-                out[2 * to + 1] = (i64)weight[first + i * blockDim.x + threadIdx.x];
-                continue;
-            }
-#endif
-            out[to] = key[i];
-        }
-        __syncthreads();
-    }
 }
 
 // heads: 1 where a new pair begins. counts: entries that are not dropped, and heads.

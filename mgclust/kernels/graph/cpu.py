@@ -1,27 +1,26 @@
 """Adjacency rows on the CPU: moves between communities, matching, groups of nodes, contraction."""
 
-from mgclust.kernels.graph.cpu_contraction import contract, sum_pairs, to_rows
+from mgclust.kernels.graph.cpu_contraction import ascending, contract, rows_of_edges
 from mgclust.kernels.graph.cpu_groups import propagate_roots, relabel, sum_by_id, weights_before
 from mgclust.kernels.graph.cpu_matching import best_partners, match_mutual
 from mgclust.kernels.graph.cpu_moves import activate_neighbors, apply_moves, cross_weight, propose_moves, sweep_alone
-from mgclust.kernels.graph.cpu_parts import contract_parts, pair_parts, sum_parts
+from mgclust.kernels.graph.cpu_parts import join_rows, split_rows
 
 __all__ = [
     "activate_neighbors",
     "apply_moves",
+    "ascending",
     "best_partners",
     "contract",
-    "contract_parts",
     "cross_weight",
+    "join_rows",
     "match_mutual",
-    "pair_parts",
     "propagate_roots",
     "propose_moves",
     "relabel",
+    "rows_of_edges",
+    "split_rows",
     "sum_by_id",
-    "sum_pairs",
-    "sum_parts",
     "sweep_alone",
-    "to_rows",
     "weights_before",
 ]

@@ -32,25 +32,32 @@ from mgclust.kernels.graph.cpu_adjacency import (
 from mgclust.kernels.toolkit.cpu_compiler import called, compiled, inlined
 from mgclust.kernels.toolkit.threads import run_tasks
 
-__all__ = ["contract", "sum_pairs", "to_rows"]
+__all__ = ["ascending", "contract", "rows_of_edges", "sum_pairs"]
 
 Array = Any
 SHORT = 24  # up to this number of columns are sorted by insertion, and more by digits
 RADIX = 8  # bits per digit
 
 
-def sum_pairs(row: Array, column: Array, weight: Array | None, *, count: int) -> tuple[Array, Array, Array | None]:
+def rows_of_edges(edges: list[tuple[Array, Array, Array | None]], *, count: int) -> Adjacency:
+    row, column = (np.concatenate([each[end] for each in edges for end in ends]) for ends in ((0, 1), (1, 0)))
+    weights = [weight for _, _, weight in edges for _ in range(2) if weight is not None]
+    return sum_pairs(row, column, np.concatenate(weights) if weights else None, count=count, first=0, stop=count)
+
+
+def sum_pairs(row: Array, column: Array, weight: Array | None, *, count: int, first: int, stop: int) -> Adjacency:
+    """Return the rows first .. stop - 1 of pairs in any order; equal pairs become one, and loops are dropped."""
     weights = weights_or_none(weight)
-    starts = np.zeros(count + 1, np.int64)
+    starts = np.zeros(stop - first + 1, np.int64)
     columns, moved = np.empty(len(row), np.int32), np.empty(len(weights), weights.dtype)
-    sort_by_row(row, column, weights, starts, columns, moved)
-    rows, found, sums = _fold(starts, columns, moved)
-    if weight is None and (not len(sums) or sums.max() == 1):
-        return rows, found, None
-    return rows, found, sums
+    sort_by_row(row, column, weights, first, starts, columns, moved)
+    rows = _fold(first, count, starts, columns, moved)
+    if weight is None and (not rows.entries or rows.weights.max() == 1):
+        rows.weights = None
+    return rows
 
 
-def contract(rows: Adjacency, ids: Array, *, count: int) -> tuple[Array, Array, Array]:
+def contract(rows: Adjacency, ids: Array, *, count: int) -> Adjacency:
     weights = weights_or_none(rows.weights)
     places, starts = np.empty(rows.rows, np.int64), np.zeros(count + 1, np.int64)
     each_part(rows, lambda start, stop: leaving(start, stop, rows.first, rows.starts, rows.columns, ids, places))
@@ -62,17 +69,18 @@ def contract(rows: Adjacency, ids: Array, *, count: int) -> tuple[Array, Array, 
         leave(start, stop, rows.first, rows.starts, rows.columns, weights, ids, places, columns, moved)
 
     each_part(rows, body)
-    return _fold(starts, columns, moved)
+    return _fold(0, count, starts, columns, moved)
 
 
-def to_rows(row: Array, column: Array, weight: Array | None, *, first: int, stop: int) -> Adjacency:
-    starts = np.zeros(stop - first + 1, np.int64)
-    count_rows(row, first, starts)
-    return Adjacency(first, starts, column, weight)
+def ascending(rows: Adjacency) -> Adjacency:
+    return rows
 
 
-def _fold(starts: Array, columns: Array, weights: Array) -> tuple[Array, Array, Array]:
-    """Add up equal columns of each row, and close the gaps, in place: fresh memory takes more time than the sums."""
+def _fold(first: int, count: int, starts: Array, columns: Array, weights: Array) -> Adjacency:
+    """Add up equal columns of each row, and close the gaps, in place: fresh memory takes more time than the sums.
+
+    The rows are numbered from `first` on, and their columns are less than `count`.
+    """
     sums = weights if len(weights) else np.empty(len(columns), weights.dtype)
     lengths = np.empty(len(starts) - 1, np.int32)
     parts = parts_of(starts)
@@ -84,7 +92,7 @@ def _fold(starts: Array, columns: Array, weights: Array) -> tuple[Array, Array, 
         keys, table = empty_table(longest)
         found, spare, ends = (np.empty(size, np.int64) for size in (longest, longest, 1 << RADIX))
         room = keys, table, found, spare, ends
-        written[index + 1] = fold(begin, end, starts, columns, weights, sums, lengths, *room)
+        written[index + 1] = fold(begin, end, first, count, starts, columns, weights, sums, lengths, *room)
 
     run_tasks(len(parts) - 1, add_up)
     ends = written.cumsum()
@@ -95,22 +103,26 @@ def _fold(starts: Array, columns: Array, weights: Array) -> tuple[Array, Array, 
     total = int(ends[-1])
     columns.resize(total, refcheck=False)
     sums.resize(total, refcheck=False)
-    return np.repeat(np.arange(len(lengths), dtype=np.int32), lengths), columns, sums
+    starts[0] = 0
+    np.cumsum(lengths, out=starts[1:])
+    return Adjacency(first, starts, columns, sums)
 
 
 @compiled
-def sort_by_row(row: Array, column: Array, weights: Array, starts: Array, columns: Array, moved: Array) -> None:
+def sort_by_row(
+    row: Array, column: Array, weights: Array, first: int, starts: Array, columns: Array, moved: Array
+) -> None:
     """Sort pairs by row with a counting sort: fill `starts`, which is 0 before, `columns` and `moved`."""
     for i in range(len(row)):
-        starts[row[i]] += 1
+        starts[row[i] - first] += 1
     at = 0
     for r in range(len(starts)):
         length = starts[r]
         starts[r] = at
         at += length
     for i in range(len(row)):
-        at = starts[row[i]]
-        starts[row[i]] = at + 1
+        at = starts[row[i] - first]
+        starts[row[i] - first] = at + 1
         columns[at] = column[i]
         if len(weights):
             moved[at] = weights[i]
@@ -182,6 +194,8 @@ def leave(
 def fold(
     begin: int,
     end: int,
+    first: int,
+    count: int,
     starts: Array,
     columns: Array,
     weights: Array,
@@ -200,10 +214,10 @@ def fold(
     """
     at = starts[begin]
     for row in range(begin, end):
-        first, k = starts[row], starts[row + 1] - starts[row]
-        k = sum_columns(row, first, k, columns, weights, keys, table, found)
+        start, k = starts[row], starts[row + 1] - starts[row]
+        k = sum_columns(first + row, start, k, columns, weights, keys, table, found)
         if k > SHORT:
-            sort_digits(found, spare, ends, k, len(lengths))
+            sort_digits(found, spare, ends, k, count)
         else:
             insert_all(found, k)
         for i in range(k):
@@ -266,12 +280,3 @@ def sort_digits(found: Array, spare: Array, ends: Array, k: int, count: int) -> 
         for i in range(k):
             found[i] = spare[i]
         shift += RADIX
-
-
-@compiled
-def count_rows(row: Array, first: int, starts: Array) -> None:
-    """Fill `starts`, which is 0 before, with the starts of the rows from `first` on."""
-    for i in range(len(row)):
-        starts[row[i] - first + 1] += 1
-    for r in range(1, len(starts)):
-        starts[r] += starts[r - 1]
