@@ -25,7 +25,7 @@ from mgclust.algorithms.affinity_propagation.estimator import AffinityPropagatio
 from mgclust.algorithms.affinity_propagation.preference_search import PreferenceSearch, Tried
 from mgclust.algorithms.canopy import estimator as canopy
 from mgclust.algorithms.common.preparation import warnings_of_distances
-from mgclust.algorithms.communities import estimator as communities
+from mgclust.algorithms.communities import clusterer as communities
 from mgclust.algorithms.density_peaks.result_warnings import CHOSEN_BY, RowCounts, warnings_of
 from mgclust.algorithms.density_peaks.topography.significance import Peaks
 from mgclust.algorithms.fuzzy_c_means.result_warnings import problems_of
