@@ -26,6 +26,7 @@ from starlette.concurrency import run_in_threadpool
 from mgclust.base.errors import InputError
 from mgclust.outside.rooted_files import RootedFile
 from mgclust.service.confined.inputs import named_sources
+from mgclust.service.confined.results import open_result
 from mgclust.service.queue.access import ID_PATTERN, Caller
 from mgclust.service.queue.models import Job, Removal, Upload, reading, writing
 from mgclust.service.queue.quotas import BLOCK_BYTES, QuotaExceeded, bytes_kept, lock_users, quota_error
@@ -33,7 +34,8 @@ from mgclust.service.queue.removal import InUse, remove_deleted, with_reserve
 from mgclust.service.settings import Settings
 
 __all__ = [
-    "TooLarge", "check_sources", "delete_upload", "files_of_job", "find_uploads", "latest_uploads", "receive",
+    "TooLarge", "check_sources", "delete_upload", "files_of_job", "find_uploads", "known_upload", "labels_of_job",
+    "latest_uploads", "receive",
 ]  # fmt: skip
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")  # name of an upload
@@ -56,6 +58,8 @@ async def receive(
     sha256: str | None = None,
 ) -> dict[str, Any]:
     """Write an upload to disk as it arrives. It is listed when it is complete.
+
+    If the caller has an upload with the same name and content, that upload is returned, and ``new`` is False.
 
     Raises
     ------
@@ -96,13 +100,15 @@ async def receive(
             raise InputError(f"{name} should have sha256={sha256}, but has {digest.hexdigest()}; send it again.")
         partial.rename(folder / name)
         upload = Upload(id=id_, owner=caller.name, name=name, size=size, sha256=digest.hexdigest(), created=time.time())
-        await run_in_threadpool(_record, engine, settings, upload)
+        known = await run_in_threadpool(_record, engine, settings, upload)
+        if known is not None:
+            shutil.rmtree(folder)
     except BaseException:
         shutil.rmtree(folder)
         raise
     finally:
         _receiving[caller.name] -= counted
-    return _described(upload)
+    return _described(upload) | {"new": True} if known is None else _described(known) | {"new": False}
 
 
 def _append(part: bytes, file: BinaryIO, digest: Any) -> None:
@@ -134,13 +140,33 @@ def _kept_now(engine: Engine, settings: Settings, owner: str) -> int:
         return _kept(session, settings, owner)
 
 
-def _record(engine: Engine, settings: Settings, upload: Upload) -> None:
+def _record(engine: Engine, settings: Settings, upload: Upload) -> Upload | None:
+    """Add an upload, or return the upload with the same name and content."""
     with writing(engine) as session:
         lock_users(session, {upload.owner})
+        if (known := _same(session, upload.owner, upload.sha256, upload.name)) is not None:
+            known.created = upload.created  # it begins to expire again
+            return known
         kept = _kept(session, settings, upload.owner)  # other uploads may have been added meanwhile
         if refusal := quota_error(upload.owner, settings.disk_per_user, kept, max(upload.size, BLOCK_BYTES)):
             raise refusal
         session.add(upload)
+        return None
+
+
+def _same(session: Session, owner: str, sha256: str, name: str) -> Upload | None:
+    wanted = select(Upload).where(Upload.owner == owner, Upload.sha256 == sha256, Upload.name == name)
+    return session.scalars(wanted.limit(1)).first()
+
+
+def known_upload(engine: Engine, caller: Caller, sha256: str, name: str) -> dict[str, Any] | None:
+    """Describe the caller's upload with this name and content, so that the file need not be sent again."""
+    with writing(engine) as session:
+        upload = _same(session, caller.name, sha256, name)
+        if upload is None:
+            return None
+        upload.created = time.time()  # it begins to expire again
+    return _described(upload)
 
 
 def latest_uploads(
@@ -244,7 +270,7 @@ def check_sources(settings: Settings, sources: Iterable[dict[str, str]]) -> None
 
 
 def _resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[str, str]) -> RootedFile:
-    """Find the file of a source, ``{"upload": id}`` or ``{"path": path}``, without opening it.
+    """Find the file of a source, ``{"upload": id}``, ``{"path": path}`` or ``{"job": id}``, without opening it.
 
     Messages and results call an upload by its name in the request, or else by the name of the upload.
 
@@ -253,12 +279,36 @@ def _resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[st
     InputError
         The file does not exist, or the caller may not read it; the message is the same in both cases.
     """
+    if "job" in source:
+        return labels_of_job(engine, settings, caller, source["job"])
     if "upload" in source:
         (file,) = find_uploads(engine, settings, [(caller, source["upload"])])
         if isinstance(file, Exception):
             raise file
         return RootedFile(**file.order() | {"called": source.get("name") or file.called})
     return _under_root(source["path"], settings.folders)
+
+
+def labels_of_job(engine: Engine, settings: Settings, caller: Caller, id_: str) -> RootedFile:
+    """Find the labels in the result of one of the caller's jobs.
+
+    Raises
+    ------
+    InputError
+        The caller does not have this job, or it has no labels.
+    """
+    with reading(engine) as session:
+        job = session.get(Job, id_) if ID_PATTERN.fullmatch(id_) else None
+    if job is None or job.owner != caller.name:  # the caller is the owner of the job that reads the labels
+        raise InputError(f"job={id_!r} is not one of your jobs; name a job that has succeeded.")
+    result = open_result(settings, job.id, job.attempt) if job.state == "SUCCEEDED" else None
+    try:
+        labels = result.inside("labels.npy") if result is not None else None
+        if labels is not None and not labels.is_directory():
+            return RootedFile(**labels.order() | {"called": f"labels of job {id_[:8]}", "quotable": True})
+    except (OSError, InputError):
+        pass
+    raise InputError(f"job={id_!r} is {job.state} and has no labels; name a job whose result has labels.")
 
 
 def files_of_job(engine: Engine, settings: Settings, job: Job) -> dict[str, RootedFile]:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
 
 from mgclust import __version__
 from mgclust.service.audit import Audit
@@ -29,7 +30,7 @@ from mgclust.service.web.perimeter.authentication import AuthenticationMiddlewar
 from mgclust.service.web.perimeter.batches import Batched
 from mgclust.service.web.perimeter.bodies import ShortBodies
 from mgclust.service.web.perimeter.callers import Callers
-from mgclust.service.web.routers import admin, jobs, monitoring, results, uploads
+from mgclust.service.web.routers import admin, jobs, monitoring, results, sweeps, uploads
 from mgclust.service.web.streams import Streams
 from mgclust.service.web.views import job_summary
 
@@ -67,13 +68,18 @@ def create_app(settings: Settings, adopt: bool = False) -> FastAPI:
     app.state.backend = backend
     # Each middleware wraps the middleware that was added before it.
     app.add_middleware(ShortBodies)
+    # Results may be large, and are fetched in ranges: they are sent as they are.
+    app.add_middleware(
+        GZipMiddleware, compresslevel=6,
+        exclude_content_types=(*DEFAULT_EXCLUDED_CONTENT_TYPES, "application/octet-stream"),
+    )  # fmt: skip
     app.add_middleware(AuthenticationMiddleware, settings=settings, callers=callers, log=audit)
     app.add_middleware(SecurityHeaders)
     answer_problems(app)
     refusals: dict[int | str, dict[str, Any]] = {
         code: {"model": Problem} for code in (400, 401, 403, 404, 409, 413, 422, 429, 503, 507)
     }
-    for part in (jobs, results, uploads, admin):  # included one by one: nested routers would be searched twice
+    for part in (jobs, sweeps, results, uploads, admin):  # included one by one: nested routers would be searched twice
         app.include_router(part.router, prefix="/api/v1", responses=refusals)
     app.include_router(monitoring.router)
     add_pages(app)

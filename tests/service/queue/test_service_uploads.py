@@ -15,7 +15,7 @@ import pytest
 from mgclust.service.queue import access, removal, sources
 from mgclust.service.queue.access import Caller
 from mgclust.service.queue.attempts import Attempts
-from mgclust.service.queue.jobs import NewJob, job_id
+from mgclust.service.queue.jobs import JobFilter, NewJob, job_id
 from mgclust.service.queue.models import Job, migrate, open_database, writing
 from mgclust.service.queue.quotas import QuotaExceeded
 from mgclust.service.queue.removal import InUse, sweep
@@ -42,7 +42,7 @@ def engine(settings):
 
 async def parts(count, size=10 * KB):
     for _ in range(count):
-        yield bytes(size)
+        yield os.urandom(size)  # equal files of a user would be one
         await asyncio.sleep(0.001)
 
 
@@ -53,7 +53,9 @@ def send(engine, settings, caller=ANN, *counts):
         sending = (receive(engine, settings, caller, "x.npy", parts(count)) for count in counts)
         return await asyncio.gather(*sending, return_exceptions=True)
 
-    return asyncio.run(all_of_them())
+    told = asyncio.run(all_of_them())
+    assert all(each.pop("new") for each in told if isinstance(each, dict))
+    return told
 
 
 def kept(settings):
@@ -135,9 +137,9 @@ def test_jobs_are_kept_for_some_days(engine, settings):
             job.created = job.queued = time.time() - 9 * removal.DAY_SECONDS
         session.get(Job, old).finished = time.time() - 8 * removal.DAY_SECONDS
     sweep(engine, settings)
-    assert {row.id for row in jobs.latest(ROOT, None, 10)} == {old, new, running, waiting}
+    assert {row.id for row in jobs.latest(ROOT, JobFilter(), 10)} == {old, new, running, waiting}
     sweep(engine, replace(settings, keep_days=7.5))
-    assert {row.id for row in jobs.latest(ROOT, None, 10)} == {new, running, waiting}
+    assert {row.id for row in jobs.latest(ROOT, JobFilter(), 10)} == {new, running, waiting}
     assert sorted(os.listdir(settings.data / "jobs")) == [new]
 
 
