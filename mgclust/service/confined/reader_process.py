@@ -39,6 +39,7 @@ from mgclust.results.label_agreement import adjusted_rand
 from mgclust.results.result import Result, load_result
 from mgclust.service.confined.caches import cache_folders
 from mgclust.service.confined.child_messages import MAX_ERROR_CHARACTERS, MAX_READING_BYTES, TOO_LARGE, Findings
+from mgclust.service.confined.command import command_of
 from mgclust.service.confined.confine import confine, exit_with_parent
 from mgclust.service.confined.fork_server import run_child
 from mgclust.service.confined.inputs import descriptors, open_inputs, ordered_files, restore_names, traceback_of
@@ -103,8 +104,13 @@ def save_choice(order: dict[str, Any]) -> dict[str, Any]:
         raise
     except OSError as error:
         raise InputError(_unreadable(error)) from error
-    report = order["request"].get("report", True)
-    save(found, dataset, Path(order["folder"], "result"), False, report, [], lambda event: None)
+    request = order["request"]
+    before = {*model.center_parameters, *model.discarded_by_centers}
+    kept = {name: value for name, value in request["parameters"].items() if name not in before}
+    command = command_of(request | {"parameters": kept, "centers": order["centers"]})
+    save(
+        found, dataset, Path(order["folder"], "result"), False, request.get("report", True), command, lambda event: None
+    )
     outcome = found.to_dict()
     return {name: outcome[name] for name in Findings._fields}
 
