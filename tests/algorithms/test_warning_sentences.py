@@ -113,6 +113,8 @@ def density_peaks(rng):
         *(() if rng.random() < 0.1 else (number(rng, 2), (number(rng, 2), number(rng)))),
     )
     given = {name: real(rng) for name in CHOSEN_BY if name not in ("n_clusters", "indices") and rng.random() < 0.3}
+    if rng.random() < 0.2:
+        given = {"n_clusters": model.n_clusters_}
     fields = {name: number(rng, 3) for name in Peaks._fields} | {"heights": rng.random(40)}
     peaks = Peaks(**fields) if rng.random() < 0.3 else None
     yield from warnings_of(model, abs(real(rng)), given, counts, peaks)
