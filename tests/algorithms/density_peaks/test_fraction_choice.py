@@ -13,12 +13,12 @@ from sklearn.datasets import make_blobs
 from sklearn.metrics import adjusted_rand_score
 
 from mgclust import ClusteringWarning, DensityPeaks, load_result
-from mgclust.datasets import make_gaussian_rings
 from mgclust.algorithms.density_peaks.cutoff_distance import row_sample
 from mgclust.algorithms.density_peaks.cutoff_distance.fraction_choice import FRACTIONS
 from mgclust.algorithms.density_peaks.cutoff_distance.row_sample import choice_rows
 from mgclust.algorithms.density_peaks.result_warnings import RowCounts, warnings_of
 from mgclust.base.errors import InputError
+from mgclust.datasets import make_gaussian_rings
 from oracles import density_peaks as reference
 
 pytestmark = pytest.mark.filterwarnings("ignore::mgclust.base.errors.ClusteringWarning")
@@ -211,9 +211,9 @@ def test_a_given_number_that_does_not_stand_out_is_warned_of():
     for wrong in (12, 16, 20):
         (text,) = fit(groups, n_clusters=wrong).result_.warnings
         assert f"the centres of n_clusters={wrong} do not stand out" in text
-    moons = np.vstack([noise, noise + [3, 0], noise + [0, 3]])
-    assert fit(moons, n_clusters=3, assignment="separated").result_.warnings == []
-    (text,) = fit(moons, n_clusters=4, assignment="separated").result_.warnings
+    squares = np.vstack([noise + np.array(corner) for corner in ([0, 0], [3, 0], [0, 3])])
+    assert fit(squares, n_clusters=3, assignment="separated").result_.warnings == []
+    (text,) = fit(squares, n_clusters=4, assignment="separated").result_.warnings
     assert "the prominence falls by a factor of only" in text
 
 
