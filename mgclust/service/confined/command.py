@@ -52,6 +52,8 @@ def command_of(request: Mapping[str, Any]) -> list[str]:
 
 def _file(source: Mapping[str, str]) -> str:
     """Return the name of a file in the folder where the user runs the command, or its path on the service's machine."""
+    if "job" in source:
+        return f"job-{source['job'][:8]}/labels.npy"  # of a result that the user has fetched
     name = source.get("path") or source.get("name") or f"upload-{source['upload']}"
     return f"./{name}" if name.startswith("-") else name
 
