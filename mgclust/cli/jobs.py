@@ -100,7 +100,8 @@ def _submit(method: Any, parameters: dict[str, Any], command: list[str], **given
         name: value for name, value in given.items() if value or (value is False and name in ("header", "index"))
     }
     if "n_nodes" in options:
-        options["n_nodes"] = int(options["n_nodes"]) if options["n_nodes"].isdigit() else options["n_nodes"]
+        nodes = options["n_nodes"]
+        options["n_nodes"] = int(nodes) if nodes.isdecimal() and len(nodes) < 19 else nodes
     for option in method.options():
         if option.constraint.type == "file" and isinstance(path := parameters.get(option.name), str):
             parameters[option.name] = Path(path, "labels.npy") if os.path.isdir(path) else Path(path)

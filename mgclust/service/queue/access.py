@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-import os
 import re
 import secrets
 import time
@@ -30,6 +29,7 @@ from sqlalchemy.exc import IntegrityError
 
 from mgclust.base.errors import InputError
 from mgclust.service.audit import Audit
+from mgclust.service.queue.durable import write_durably
 from mgclust.service.queue.models import Token, User, reading, writing
 
 __all__ = [
@@ -322,14 +322,7 @@ def first_token(engine: Engine, data: Path, audit: Audit | None = None) -> Path:
             token, made = _token(admin, SCOPES, None)
             session.add(made)
             # Write the file before the commit: without the file, no other token could ever be created.
-            partial = path.with_suffix(".partial")
-            partial.unlink(missing_ok=True)
-            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                file.write(token + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            partial.rename(path)
+            write_durably(path, token + "\n")
     if made is not None and audit is not None:
         audit.write(action="first_token", id=made.id, name=made.user)
     return path

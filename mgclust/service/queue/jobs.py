@@ -31,6 +31,7 @@ from mgclust.service.queue.log import JobLog
 from mgclust.service.queue.models import Job, Removal, reading, search_text, writing
 from mgclust.service.queue.quotas import QuotaExceeded, bytes_kept, lock_users, quota_error, row_size, size_of_job
 from mgclust.service.queue.removal import InUse, remove_deleted, with_reserve
+from mgclust.service.queue.sources import lock_uploads, missing_upload
 from mgclust.service.settings import Settings
 from mgclust.service.states import ENDED, STATES
 
@@ -160,7 +161,8 @@ class Jobs:
         Returns
         -------
         list
-            For each order a job, `TooManyJobs` or `QuotaExceeded`. If a job with the same id exists, it is returned: a
+            For each order a job, `TooManyJobs`, `QuotaExceeded`, or `InputError` if an upload of the request does not
+            exist. If a job with the same id exists, it is returned: a
             request that is sent again because its answer was lost does not create a second job.
         """
         return self._retried(orders, together=False)
@@ -172,6 +174,8 @@ class Jobs:
         ------
         TooManyJobs, QuotaExceeded
             The owner has reached a limit.
+        InputError
+            An upload was deleted.
         """
         return [job for job in self._retried(orders, together=True) if isinstance(job, Job)]
 
@@ -193,12 +197,15 @@ class Jobs:
             room = {name: self._quota(session, name) for name in names}
             self._count_waiting(session)
             now = 0.0
+            owners = lock_uploads(session, [order.request for order in orders])
             for order in orders:
                 owner = order.caller.name
                 if order.id in jobs:
                     continue
                 size = row_size(order.request)
-                if refusal := room[owner].refusal(size) or self._too_many_wait():
+                if refusal := (
+                    room[owner].refusal(size) or self._too_many_wait() or missing_upload(order.request, owner, owners)
+                ):
                     if together:
                         raise refusal
                     refused[order.id] = refusal
@@ -414,7 +421,7 @@ class Jobs:
         Raises
         ------
         InputError
-            The job waits, runs, or has succeeded.
+            The job waits, runs, or has succeeded, or one of its uploads was deleted.
         TooManyJobs, QuotaExceeded
             The owner has reached a limit.
         """
@@ -426,7 +433,10 @@ class Jobs:
                 raise InputError(f"job {id_} is {job.state}; only a failed or cancelled job can be retried.")
             lock_users(session, {job.owner})
             self._count_waiting(session)
+            owners = lock_uploads(session, [job.request])
             if refusal := self._quota(session, job.owner).refusal(1, new=False) or self._too_many_wait():
+                raise refusal
+            if refusal := missing_upload(job.request, job.owner, owners):
                 raise refusal
             self._waiting += 1
             job.begun_before = job.attempt  # so that earlier failures do not count

@@ -37,6 +37,7 @@ from sqlalchemy.exc import TimeoutError as NoConnection
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from mgclust.base.errors import InputError
+from mgclust.service.queue.durable import write_durably
 from mgclust.service.queue.identity import DatabaseLost, Identity
 
 __all__ = [
@@ -66,6 +67,14 @@ class User(Base):
     role: Mapped[str] = mapped_column(String(16))  # "user" or "admin"
     # Slot time that the user's jobs have used, with a half-life of an hour; see `fair_share.add_usage`.
     used: Mapped[float] = mapped_column(default=0.0)
+    disabled: Mapped[float | None]  # since when the user's tokens are rejected and jobs wait; None: not disabled
+    # Limits of this user instead of the settings `disk_per_user` and `jobs_per_user`; None: the settings.
+    disk_limit: Mapped[int | None] = mapped_column(BigInteger)
+    jobs_limit: Mapped[int | None]
+    # Totals of all attempts of the user, including attempts of deleted jobs.
+    attempts: Mapped[int] = mapped_column(default=0)
+    seconds: Mapped[float] = mapped_column(default=0.0)
+    gpu_seconds: Mapped[float] = mapped_column(default=0.0)
 
 
 class Token(Base):
@@ -94,6 +103,7 @@ class Upload(Base):
     size: Mapped[int] = mapped_column(BigInteger)
     sha256: Mapped[str] = mapped_column(String(64))
     created: Mapped[float]
+    pinned: Mapped[bool] = mapped_column(default=False)  # whether it is kept after `keep_days`
 
     __table_args__ = (
         Index("uploads_of_owner", "owner", "created", "id", "size"),
@@ -212,6 +222,8 @@ class Job(Base):
     )  # attempts that do not count: attempts before a retry, and attempts that a runner's fault or stop ended
     heartbeat: Mapped[float | None]
     runner: Mapped[str | None] = mapped_column(String(16))  # runner of the current or last attempt
+    gpus: Mapped[int] = mapped_column(default=0)  # GPUs of the current or last attempt
+    pinned: Mapped[bool] = mapped_column(default=False)  # whether it is kept after `keep_days`
     cancel: Mapped[bool] = mapped_column(default=False)  # whether cancelling was requested
     progress: Mapped[dict[str, Any] | None] = mapped_column(JSON)
     scores: Mapped[dict[str, Any] | None] = mapped_column(JSON)
@@ -361,7 +373,9 @@ def check_data_folder(engine: Engine, data: Path, adopt: bool = False) -> None:
     path = data / "folder-id"
     with writing(engine, alone=True) as session:
         known = session.scalars(select(Folder.id)).first()
-        here = path.read_text().strip() if path.exists() else None
+        # An empty file is the remains of a file that was written when the power failed.
+        here = (path.read_text().strip() or None) if path.exists() else None
+        torn = here is None and path.exists()
         if known is None:
             kept = [name for name in ("jobs", "uploads") if (data / name).is_dir() and any(os.scandir(data / name))]
             if kept and not adopt and session.scalars(select(User.name).limit(1)).first() is None:
@@ -371,8 +385,10 @@ def check_data_folder(engine: Engine, data: Path, adopt: bool = False) -> None:
                 )
             if here is None:
                 here = secrets.token_hex(16)
-                path.write_text(here + "\n")
+                write_durably(path, here + "\n")
             session.add(Folder(id=here))
+        elif torn:
+            write_durably(path, known + "\n")
         elif here != known:
             raise InputError(
                 f"data={str(data)!r} is not the data folder of this database; give the folder whose file folder-id "

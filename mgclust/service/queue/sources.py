@@ -29,18 +29,22 @@ from mgclust.service.confined.inputs import named_sources
 from mgclust.service.confined.results import open_result
 from mgclust.service.queue.access import ID_PATTERN, Caller
 from mgclust.service.queue.models import Job, Removal, Upload, reading, writing
+from mgclust.service.queue.orphans import RECEIVED_NAME
 from mgclust.service.queue.quotas import BLOCK_BYTES, QuotaExceeded, bytes_kept, lock_users, quota_error
 from mgclust.service.queue.removal import InUse, remove_deleted, with_reserve
 from mgclust.service.settings import Settings
 
 __all__ = [
     "TooLarge", "check_sources", "delete_upload", "files_of_job", "find_uploads", "known_upload", "labels_of_job",
-    "latest_uploads", "receive",
+    "latest_uploads", "lock_uploads", "missing_upload", "receive",
 ]  # fmt: skip
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")  # name of an upload
 MAX_UPLOADS_KEPT = 10_000  # uploads of one user
 CHECK_SECONDS = 10.0  # time limit for checking all paths of a job that is submitted
+
+UPLOADS_PER_QUERY = 500
+NO_UPLOAD = "upload={!r} is not one of your uploads; upload the file first."
 
 _receiving: Counter[str] = Counter()  # bytes that each user is uploading to this process now
 
@@ -78,7 +82,7 @@ async def receive(
     id_ = secrets.token_hex(16)
     folder = settings.data / "uploads" / id_
     folder.mkdir(parents=True)
-    partial, digest, size, counted = folder / "partial", hashlib.sha256(), 0, BLOCK_BYTES
+    partial, digest, size, counted = folder / RECEIVED_NAME, hashlib.sha256(), 0, BLOCK_BYTES
     _receiving[caller.name] += counted
     try:
         kept = await run_in_threadpool(_kept_now, engine, settings, caller.name)
@@ -247,9 +251,33 @@ def find_uploads(
     return [
         RootedFile(str(settings.data / "uploads" / id_), known[id_].name, called=known[id_].name)
         if id_ in known and caller.name == known[id_].owner  # the caller is the owner of the job
-        else InputError(f"upload={id_!r} is not one of your uploads; upload the file first.")
+        else InputError(NO_UPLOAD.format(id_))
         for caller, id_ in asked
     ]
+
+
+def lock_uploads(session: Session, requests: Iterable[dict[str, Any]]) -> dict[str, str]:
+    """Lock the uploads that requests name until the transaction ends, and return the owner of each that exists.
+
+    A deletion of one of them waits, and then finds the job. So an upload and a job that needs it never pass each other.
+    """
+    ids = sorted({id_ for request in requests for id_ in _uploads_of(request) if ID_PATTERN.fullmatch(id_)})
+    found: dict[str, str] = {}
+    for first in range(0, len(ids), UPLOADS_PER_QUERY):
+        wanted = select(Upload.id, Upload.owner).where(Upload.id.in_(ids[first : first + UPLOADS_PER_QUERY]))
+        found |= {id_: owner for id_, owner in session.execute(wanted.order_by(Upload.id).with_for_update(read=True))}
+    return found
+
+
+def missing_upload(request: dict[str, Any], owner: str, owners: dict[str, str]) -> InputError | None:
+    """Return the error for the first upload of a request that its owner does not have, by `lock_uploads`."""
+    missing = next((id_ for id_ in _uploads_of(request) if owners.get(id_) != owner), None)
+    return None if missing is None else InputError(NO_UPLOAD.format(missing))
+
+
+def _uploads_of(request: dict[str, Any]) -> list[str]:
+    named = named_sources({"sources": [], **request}).values()
+    return [source["upload"] for source in named if "upload" in source]
 
 
 def check_sources(settings: Settings, sources: Iterable[dict[str, str]]) -> None:

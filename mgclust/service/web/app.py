@@ -17,7 +17,7 @@ from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddle
 from mgclust import __version__
 from mgclust.service.audit import Audit
 from mgclust.service.confined.reader_pool import Readers
-from mgclust.service.queue import removal, sources
+from mgclust.service.queue import removal, revocations, sources
 from mgclust.service.queue.jobs import Jobs
 from mgclust.service.queue.metrics import Metrics
 from mgclust.service.queue.models import check_data_folder, migrate, open_database
@@ -43,6 +43,7 @@ def create_app(settings: Settings, adopt: bool = False) -> FastAPI:
     engine = open_database(settings.database)
     migrate(engine)
     check_data_folder(engine, settings.data, adopt)
+    revocations.reapply(engine, settings.data)
     removal.sweep(engine, settings)
     audit = Audit(settings.audit_path)
     queue, callers = Jobs(engine, settings), Callers(engine)

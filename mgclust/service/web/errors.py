@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Mapping
 
 from fastapi import FastAPI, Request
@@ -27,6 +28,7 @@ __all__ = ["NotFound", "Problem", "answer", "answer_problems"]
 
 RETRY_AFTER_SECONDS = 2  # how long clients wait if the database does not answer, or too many requests are open
 READ_ONLY = "the service's database cannot be written at present, so nothing was changed; try again later."
+NO_SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 NO_SPACE = "there is no space left where the service keeps its jobs; free some space, then try again."
 
 
@@ -50,6 +52,8 @@ CODES: dict[type[Exception], int] = {
 
 def answer(error: Exception, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """Return the response to an error in `CODES`; raise an internal error again."""
+    if isinstance(error, OSError) and error.errno not in (None, *NO_SPACE_ERRORS):
+        raise error  # an internal error: errors of requests, such as "only an administrator ...", have no number
     code = next(code for kind, code in CODES.items() if isinstance(error, kind))
     headers, sentence = dict(headers or {}), str(error)
     if isinstance(error, (RateLimited, Busy)):
@@ -58,9 +62,7 @@ def answer(error: Exception, headers: Mapping[str, str] | None = None) -> JSONRe
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     elif isinstance(error, Unauthorized):
         headers["WWW-Authenticate"] = "Bearer"
-    elif isinstance(error, OSError) and code == 507:
-        if error.errno != errno.ENOSPC:
-            raise error  # an internal error
+    elif isinstance(error, OSError) and error.errno is not None:
         sentence = NO_SPACE
     elif isinstance(error, DataError):
         sentence = "the request holds characters that the database rejects, such as a NUL; leave them out."
@@ -108,6 +110,13 @@ def answer_problems(app: FastAPI) -> None:
     async def known(request: Request, error: Exception) -> JSONResponse:
         return answer(error)
 
+    async def internal(request: Request, error: Exception) -> JSONResponse:
+        # The server also prints the traceback. The message of the error stays there: it may name paths of the service.
+        reason = f" ({os.strerror(error.errno)})" if isinstance(error, OSError) and error.errno else ""
+        sentence = f"the service failed{reason}; try again, or ask the administrator to look at the service's log."
+        return _problem(sentence, "mgclust", 500)
+
+    app.add_exception_handler(Exception, internal)
     for kind in CODES:
         app.add_exception_handler(kind, known)
     app.add_exception_handler(RequestValidationError, invalid)

@@ -781,7 +781,7 @@ def test_order_of_claims(tmp_path_factory, steps):
     callers = (ANN, BOB, ROOT)
     for caller in callers:
         access.add_user(engine, caller.name, caller.role)
-    jobs = Attempts(engine, Settings(data=tmp_path_factory.getbasetemp(), cpu=True))
+    jobs = Attempts(engine, Settings(data=tmp_path_factory.getbasetemp(), cpu=True, slots=100))
     now, waiting, running, used = 1e9, [], [], dict.fromkeys(("ann", "bob", "root"), 0.0)
     with pytest.MonkeyPatch.context() as patch:
         set_time(patch, lambda: now)

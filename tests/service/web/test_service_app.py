@@ -193,7 +193,8 @@ def test_deletion(served, job, engine):
         assert served.delete(f"/api/v1/{kind}/{own}").status_code == 200
         refused.append(served.delete(f"/api/v1/{kind}/{own}"))
         assert {answer.status_code for answer in refused} == {404}
-        assert len({answer.json()["error"] for answer in refused if "%2f" not in str(answer.url)}) == 1
+        plain = [answer for answer in refused if not any(each in str(answer.url) for each in ("%2f", "%00"))]
+        assert len({answer.json()["error"] for answer in plain}) == 1
     assert served.get(f"/api/v1/jobs/{id_}/events").status_code == 404
     assert served.get("/api/v1/jobs").json() == served.get("/api/v1/uploads").json() == []
     assert cancelled["size"] == submitted["size"] > BLOCK_BYTES
