@@ -178,9 +178,8 @@ def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) ->
     token = first_token(open_database(settings.database), settings.data, audit)
     audit.close()
     with _stopped_by_signals() as stopping:
-        click.echo(
-            f"mgclust serves {settings.data} at http://{settings.host}:{settings.port}; token in {token}", err=True
-        )
+        place = f"token in {token}" if token.exists() else "the token in the data folder was revoked; use another"
+        click.echo(f"mgclust serves {settings.data} at http://{settings.host}:{settings.port}; {place}", err=True)
         # Exclude the imported modules from garbage collection: it would repeatedly stop all requests for 0.15 s, which
         # was most of the time that the slowest submits waited.
         gc.collect()

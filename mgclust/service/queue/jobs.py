@@ -37,6 +37,7 @@ from mgclust.service.states import ENDED, STATES
 
 __all__ = ["JobFilter", "Jobs", "NewJob", "TooManyJobs", "finish", "job_id", "queue"]
 
+MAX_IDS = 8  # ids that a prefix may find
 MAX_JOBS_WAITING = 100_000  # waiting jobs of all users together
 MAX_JOBS_KEPT = 100_000  # jobs of one user, including ended jobs
 MAX_PAGE_BYTES = 1 << 20  # size of a page of a list
@@ -310,6 +311,14 @@ class Jobs:
         with reading(self._engine) as session:
             job = session.get(Job, id_)
             return job if job is not None and caller.may_see(job.owner) else None
+
+    def ids(self, caller: Caller, prefix: str) -> Sequence[str]:
+        """Return a few ids that begin with a prefix, of jobs that the caller may see."""
+        wanted = select(Job.id).where(Job.id >= prefix, Job.id < f"{prefix}g")  # ids are hexadecimal
+        if not caller.is_admin:
+            wanted = wanted.where(Job.owner == caller.name)
+        with reading(self._engine) as session:
+            return session.scalars(wanted.order_by(Job.id).limit(MAX_IDS)).all()
 
     def summary(self, caller: Caller, id_: str) -> Row[Any] | None:
         """Return the summary of a job, if the caller may see it."""

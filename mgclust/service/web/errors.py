@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
+import html
 import os
 from collections.abc import Mapping
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse, Response
 from pydantic import BaseModel
 from sqlalchemy.exc import DataError, DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoConnection
@@ -30,6 +31,13 @@ RETRY_AFTER_SECONDS = 2  # how long clients wait if the database does not answer
 READ_ONLY = "the service's database cannot be written at present, so nothing was changed; try again later."
 NO_SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 NO_SPACE = "there is no space left where the service keeps its jobs; free some space, then try again."
+
+# The answer to a browser that opens an unknown address. Its policy lets it load nothing, so it has no style.
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark"><title>Not found - mgclust</title></head>
+<body><main><h1>Not found</h1><p>At this address, {sentence}</p><p><a href="/">All jobs</a></p></main></body></html>
+"""
 
 
 class Problem(BaseModel):
@@ -95,7 +103,7 @@ def answer_problems(app: FastAPI) -> None:
         sentence = f"{where or 'the request'}: {first['msg']}."
         return _problem(sentence, "input", 422)
 
-    def http_error(request: Request, error: Exception) -> JSONResponse:
+    def http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         sentences = {
             404: "there is nothing at this path.",
@@ -104,6 +112,8 @@ def answer_problems(app: FastAPI) -> None:
             "thousands of digits.",
         }
         sentence = sentences.get(error.status_code, f"{error.detail}.")
+        if not request.url.path.startswith("/api/") and "text/html" in request.headers.get("accept", ""):
+            return HTMLResponse(PAGE.format(sentence=html.escape(sentence)), error.status_code, error.headers)
         fault = "input" if error.status_code in (400, 416) else None
         return _problem(sentence, fault, error.status_code, error.headers)
 

@@ -96,5 +96,6 @@ async def revoke(id: str, caller: AnyCaller, backend: BackendDep) -> dict[str, s
         raise NotFound("there is no such token.")
     await run_in_threadpool(functools.partial(revocations.keep, backend.settings.data, token=id))
     backend.callers.forget(id)
+    await run_in_threadpool(access.remove_stale_token, backend.engine, backend.settings.data)
     note(name=owner)
     return {"id": id}

@@ -1,9 +1,10 @@
 """Endpoints for jobs: submit, list, watch, rename, cancel, retry, delete, compare."""
 
 import hashlib
+from collections.abc import Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import TypeAdapter
 from starlette.concurrency import run_in_threadpool
@@ -124,6 +125,12 @@ def compare(wanted: comparison.Comparison, caller: Reader, backend: BackendDep) 
     """Compare the labels of 2 to 10 jobs: the adjusted Rand index of each pair."""
     jobs = [found(backend.jobs.get(caller, id_)) for id_ in wanted.ids]
     return comparison.agreement(backend.readers, backend.settings, jobs)
+
+
+@router.get("/job-ids/{prefix}")
+def ids(prefix: Annotated[str, Path(pattern="^[0-9a-f]{4,32}$")], caller: Reader, backend: BackendDep) -> Sequence[str]:
+    """List a few ids of jobs that begin with a prefix."""
+    return backend.jobs.ids(caller, prefix)
 
 
 @router.get("/jobs/{id}")
