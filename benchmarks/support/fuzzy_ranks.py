@@ -58,7 +58,7 @@ def passes_timed(
         context.comm.barrier()
         kernels.memory.synchronize()
         began = time.perf_counter()
-        iterate(context, sums, [fit], None, max_iter=iterations, settling=ConvergenceTest("centers", -1.0, 1.0))
+        iterate(context, sums, [fit], None, max_iter=iterations, convergence=ConvergenceTest("centers", -1.0, 1.0))
         kernels.memory.synchronize()
         times.append((time.perf_counter() - began) / (iterations + 1))
     out |= {
