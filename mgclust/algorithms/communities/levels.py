@@ -137,7 +137,7 @@ def contract(level: Level, ids: Array, count: int) -> Level:
         parts_of = partial(kernels.graph.contract_parts, level.rows, ids)
         coarse = _owned(kernels, level.comm, count, strength, level.gain, level.largest, level.shared, parts_of)
     else:
-        rows = kernels.graph.to_rows(*kernels.graph.contract(level.rows, ids, count=count), first=0, stop=count)
+        rows = kernels.graph.contract(level.rows, ids, count=count)
         coarse = Level(kernels, level.comm, count, rows.entries, rows, strength, level.gain)
     if level.fixed is not None:  # a group with a fixed node does not move
         coarse.fixed = kernels.xp.zeros(count, np.uint8)

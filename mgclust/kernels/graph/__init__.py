@@ -79,7 +79,7 @@ class GraphKernels(Protocol):
             Partner of each node, or -1. Overwritten.
         """
 
-    def contract(self, rows: Adjacency, ids: Array, *, count: int) -> tuple[Array, Array, Array]:
+    def contract(self, rows: Adjacency, ids: Array, *, count: int) -> Adjacency:
         """Sum the entries of local rows for each pair of groups that they connect, without entries within a group.
 
         Parameters
@@ -91,10 +91,8 @@ class GraphKernels(Protocol):
 
         Returns
         -------
-        row, column : int32 arrays
-            Pairs of groups, ascending by (row, column), each pair once.
-        weight : array
-            Sums of the weights: int64 if the weights are int64, else int32.
+        Adjacency
+            Rows of the groups, with weights: int64 if the weights are int64, else int32.
         """
 
     def contract_parts(
@@ -217,7 +215,7 @@ class GraphKernels(Protocol):
         activated: Array,
         tally: Array,
     ) -> bool:
-        """Do all turns of a sweep in one call, if this rank owns all nodes and one thread is enough for the graph.
+        """Do all turns of a sweep in one call, if this rank owns all nodes and the device gains from it.
 
         Each turn does the work of `propose_moves`, `apply_moves` and `activate_neighbors`; see there for parameters.
 

@@ -23,7 +23,9 @@ def pair_parts(
 
 
 def contract_parts(rows: Adjacency, ids: Array, *, count: int, bounds: Sequence[int], largest: int) -> list[Array]:
-    return _cut(*contract(rows, ids, count=count), bounds)
+    groups = contract(rows, ids, count=count)
+    row = np.repeat(np.arange(count, dtype=np.int32), np.diff(groups.starts))
+    return _cut(row, groups.columns, groups.weights, bounds)
 
 
 def sum_parts(parts: Array, *, count: int, largest: int, kind: np.dtype | None) -> tuple[Array, Array, Array | None]:

@@ -25,11 +25,12 @@ def sum_pairs(row: Array, column: Array, weight: Array | None, *, count: int) ->
     return sum_keys(keys, weight, count, bits, None if weight is None else weight.dtype)
 
 
-def contract(rows: Adjacency, ids: Array, *, count: int) -> tuple[Array, Array, Array | None]:
+def contract(rows: Adjacency, ids: Array, *, count: int) -> Adjacency:
     keys, bits = keys_of_groups(rows, ids, count, bins(rows).largest)
     kind = None if rows.weights is None else rows.weights.dtype
     row, column, weight = sum_keys(keys, rows.weights, count, bits, kind)
-    return row, column, cp.ones(len(row), cp.int32) if weight is None else weight
+    weight = cp.ones(len(row), cp.int32) if weight is None else weight
+    return to_rows(row, column, weight, first=0, stop=count)
 
 
 def to_rows(row: Array, column: Array, weight: Array | None, *, first: int, stop: int) -> Adjacency:
