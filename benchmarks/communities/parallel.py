@@ -30,8 +30,8 @@ from benchmarks.support import networks, on_ranks
 from benchmarks.support import record as bench
 from benchmarks.support.rank_processes import Processes
 from mgclust import Communities
-from mgclust.algorithms.communities.estimator import detect_communities
 from mgclust.algorithms.communities.memory import estimate
+from mgclust.algorithms.communities.ranks import detect_communities
 from mgclust.base.errors import InsufficientMemoryError
 from mgclust.data import open_graph
 from mgclust.engine.spmd import RunSpec

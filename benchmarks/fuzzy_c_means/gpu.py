@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.support import fuzzy_ranks, on_ranks
+from benchmarks.support import fuzzy_ranks, made_rows, on_ranks
 from benchmarks.support import record as bench
 
 CASES = [
@@ -44,7 +44,7 @@ SAMPLE_ITERATIONS, SAMPLE_MS, OVER_CUPY = 50, 15.0, 20.0
 
 def iteration(out: bench.Record, case: tuple, options: Any) -> None:
     n, d, c, target, count = case
-    made = fuzzy_ranks.Made(n, d, c, options.device)
+    made = made_rows.Made(n, d, c, options.device)
     found = on_ranks.on(
         None,
         1,
@@ -87,7 +87,7 @@ def sample(out: bench.Record, options: Any) -> None:
     module = kernels.load(options.device)
     xp = module.xp
     n, d, c = SMALL_SAMPLE if options.small else SAMPLE
-    X = fuzzy_ranks.Made(n, d, c, options.device).read(0, n)
+    X = made_rows.Made(n, d, c, options.device).read(0, n)
     U = np.random.default_rng(0).random((n, c))
     U /= U.sum(axis=1, keepdims=True)
     count = SAMPLE_ITERATIONS

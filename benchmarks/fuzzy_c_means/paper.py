@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.support import fuzzy_ranks, on_ranks
+from benchmarks.support import fuzzy_ranks, made_rows, on_ranks
 from benchmarks.support import record as bench
 from benchmarks.support.rank_processes import Processes
 from mgclust.data.arrays import ArrayDataset
@@ -51,7 +51,7 @@ def timed(out: bench.Record, place: str, ranks: Processes | None, n: int, option
     from mgclust.algorithms.base import Inputs
 
     device, size = place.split(":")[0], ranks.size if ranks else 1
-    made: Any = fuzzy_ranks.Made(n, FEATURES, CLUSTERS, device, SPREAD)
+    made: Any = made_rows.Made(n, FEATURES, CLUSTERS, device, SPREAD)
     if device == "cpu":
         made = ArrayDataset(fuzzy_ranks.on_host(made))
     model = FuzzyCMeans(CLUSTERS, m=2.0, init=random_memberships(n), max_iter=ITERATIONS, tol=0.0)
@@ -98,7 +98,7 @@ def outcome(out: bench.Record, device: str, n: int) -> None:
     """What comes out of the sample, and from where on m is too large for it."""
     from mgclust.algorithms import FuzzyCMeans
 
-    made = fuzzy_ranks.Made(n, FEATURES, CLUSTERS, device, SPREAD)
+    made = made_rows.Made(n, FEATURES, CLUSTERS, device, SPREAD)
     truth = made.groups(0, n)
     some = made.read(0, min(n, 5_000))
     some = (some.get() if hasattr(some, "get") else some).astype("float64")

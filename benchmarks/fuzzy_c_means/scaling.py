@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.support import fuzzy_ranks, on_ranks
+from benchmarks.support import fuzzy_ranks, made_rows, on_ranks
 from benchmarks.support import record as bench
 from benchmarks.support.rank_processes import Processes
 from mgclust.data.arrays import ArrayDataset
@@ -39,12 +39,12 @@ STREAMED_ROWS, STREAMED_LIMIT = 40_000_000, 2_000_000_000
 
 def start() -> np.ndarray:
     """Where every run begins: the centres of the mixture, each moved by a little."""
-    made = fuzzy_ranks.Made(1, FEATURES, CLUSTERS, "cpu")
+    made = made_rows.Made(1, FEATURES, CLUSTERS, "cpu")
     return made.means() + np.random.default_rng(1).normal(size=(CLUSTERS, FEATURES))
 
 
 def measure(out: bench.Record, ranks: Processes, n: int, options: Any) -> dict[str, Any]:
-    made = fuzzy_ranks.Made(n, FEATURES, CLUSTERS, options.device)
+    made = made_rows.Made(n, FEATURES, CLUSTERS, options.device)
     began = time.perf_counter()
     parameters = {"start": start(), "m": 2.0, "iterations": options.iterations, "repeat": options.repeat}
     outcome = ranks.run(RunSpec(fuzzy_ranks.passes_timed, parameters, metric="euclidean"), made)
@@ -98,7 +98,7 @@ def streaming(out: bench.Record, options: Any) -> None:
     out.add("host link", **rates)
     on_ranks.free_pool()
     rows, limit = (STREAMED_ROWS, STREAMED_LIMIT) if not options.small else (60_000, 6_000_000)
-    X = fuzzy_ranks.on_host(fuzzy_ranks.Made(rows, FEATURES, CLUSTERS, options.device))
+    X = fuzzy_ranks.on_host(made_rows.Made(rows, FEATURES, CLUSTERS, options.device))
     for name, kind in (("streamed", {"memory_limit": limit}), ("resident", {})):
         outcome = on_ranks.on(
             None,

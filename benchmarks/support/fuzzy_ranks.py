@@ -1,4 +1,4 @@
-"""What benchmarks of fuzzy c-means run on every rank, rows that are made where they are read, the formulas in CuPy."""
+"""What benchmarks of fuzzy c-means run on every rank, and the formulas in CuPy."""
 
 from __future__ import annotations
 
@@ -14,86 +14,6 @@ from mgclust.data import Dataset
 
 # Of an H200 as the design has it: bytes a second that a copy moves, float32 operations a second that loops reach.
 BANDWIDTH, FLOPS = 4.25e12, 50e12
-
-_HASH = r"""
-__device__ unsigned long long hashed(unsigned long long z) {
-    z *= 0x9E3779B97F4A7C15ull;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-    return z ^ (z >> 31);
-}
-__device__ float normal(unsigned long long key) {
-    unsigned long long z = hashed(key);
-    float u = ((float)(unsigned)(z >> 40) + 0.5f) * 5.9604645e-8f, v = (float)(unsigned)(z & 0xffffff) * 5.9604645e-8f;
-    return sqrtf(-2.0f * logf(u)) * cospif(2.0f * v);
-}
-"""
-_ROWS = """
-const long long row = first + i / d, f = i % d;
-const unsigned long long group = hashed(row + offset) % k;
-y = spread * normal(2 * offset + group * d + f) + normal(3 * offset + row * d + f);
-"""
-OFFSET = 1 << 40  # apart from all row numbers
-
-
-class Made(Dataset):
-    """A mixture of unit Gaussians whose rows are functions of their number: made where and when they are read.
-
-    Parameters
-    ----------
-    n, d, k : int
-        Rows, features, components.
-    device : {"cpu", "cuda"}
-        Where `read` makes them.
-    spread : float
-        Standard deviation of the components' means.
-    """
-
-    kind = "made"
-
-    def __init__(self, n: int, d: int, k: int, device: str, spread: float = 1.0) -> None:
-        super().__init__((n, d), "float32", f"{k} Gaussians")
-        self.k, self.device, self.spread = k, device, spread
-
-    def groups(self, start: int, stop: int) -> np.ndarray:
-        """The component of each row."""
-        return (_hashed(np.arange(start, stop) + OFFSET) % np.uint64(self.k)).astype(np.int64)
-
-    def means(self) -> np.ndarray:
-        """The components' means, (k, d) float32."""
-        d = self.shape[1]
-        return np.float32(self.spread) * _normal(np.arange(self.k * d) + 2 * OFFSET).reshape(self.k, d)
-
-    def _read(self, start: int, stop: int) -> Any:
-        d = self.shape[1]
-        if self.device == "cuda":
-            import cupy
-
-            kernel = cupy.ElementwiseKernel(
-                "int64 first, int64 d, uint64 k, uint64 offset, float32 spread",
-                "float32 y",
-                _ROWS,
-                "made",
-                preamble=_HASH,
-            )
-            rows = cupy.empty((stop - start, d), "float32")
-            kernel(start, d, self.k, OFFSET, self.spread, rows)
-            return rows
-        keys = np.arange(start * d, stop * d).reshape(stop - start, d) + 3 * OFFSET
-        return self.means()[self.groups(start, stop)] + _normal(keys)
-
-
-def _hashed(z: np.ndarray) -> np.ndarray:
-    z = z.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
-
-
-def _normal(keys: np.ndarray) -> np.ndarray:
-    z = _hashed(keys)
-    u, v = ((z >> np.uint64(40)).astype("f4") + 0.5) * 2.0**-24, (z & np.uint64(0xFFFFFF)).astype("f4") * 2.0**-24
-    return np.sqrt(-2 * np.log(u)).astype("f4") * np.cos(2 * np.pi * v).astype("f4")
 
 
 def limits(n: int, d: int, c: int) -> dict[str, float]:
@@ -138,7 +58,7 @@ def passes_timed(
         context.comm.barrier()
         kernels.memory.synchronize()
         began = time.perf_counter()
-        iterate(context, sums, [fit], None, max_iter=iterations, settling=ConvergenceTest("centers", -1.0, 1.0))
+        iterate(context, sums, [fit], None, max_iter=iterations, convergence=ConvergenceTest("centers", -1.0, 1.0))
         kernels.memory.synchronize()
         times.append((time.perf_counter() - began) / (iterations + 1))
     out |= {

@@ -24,9 +24,12 @@ def user() -> None:
     "--role", type=click.Choice(["user", "admin"]), default="user", show_default=True,
     help="An admin sees the jobs of all users, and creates users and tokens.",
 )  # fmt: skip
-def create_user(name: str, role: str) -> None:
+@as_json_option
+def create_user(name: str, role: str, as_json: bool) -> None:
     """Create a user. Create a token for the user with 'mgclust token create'."""
-    connect_service().create_user(name, role)
+    made = connect_service().create_user(name, role)
+    if as_json:
+        click.echo(json.dumps(made))
     click.echo(f"created {name}; create a token with 'mgclust token create {name}'", err=True)
 
 
@@ -64,9 +67,13 @@ class _Days(click.ParamType):
     help="What the token may be used for; may be repeated [default: all scopes of the user's role].",
 )  # fmt: skip
 @click.option("--days", type=_Days(), default="365", show_default=True, help="Lifetime in days, or 'never'.")
-def create_token(user: str | None, scopes: tuple[str, ...], days: float | None) -> None:
+@as_json_option
+def create_token(user: str | None, scopes: tuple[str, ...], days: float | None, as_json: bool) -> None:
     """Create a token and print it; it cannot be shown again."""
     made = connect_service().create_token(user, scopes or None, days)
+    if as_json:
+        click.echo(json.dumps(made))
+        return
     ends = "does not expire" if days is None else f"expires in at most {days:g} days"
     click.echo(printable(f"token {made['id']} of {made['user']}; it {ends}:"), err=True)
     click.echo(printable(made["token"]))
@@ -92,9 +99,23 @@ def list_tokens(user: str | None, as_json: bool) -> None:
 
 @token.command("revoke")
 @click.argument("id")
-def revoke_token(id: str) -> None:
+@as_json_option
+def revoke_token(id: str, as_json: bool) -> None:
     """Revoke a token."""
     connect_service().revoke_token(id)
+    if as_json:
+        click.echo(json.dumps({"id": id, "revoked": True}))
+
+
+@token.command("rotate")
+@as_json_option
+def rotate_token(as_json: bool) -> None:
+    """Replace the token in the service's data folder by a new token, and revoke it.
+
+    Use this on the service's machine if the token may have become known.
+    """
+    made = connect_service().rotate_local_token()
+    click.echo(json.dumps(made) if as_json else f"token {made['id']} replaces {made['revoked']} in {made['path']}")
 
 
 commands = (user, token)

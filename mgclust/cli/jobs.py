@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import click
 from mgclust.base.errors import InputError, printable
 from mgclust.base.progress import progress_text
 from mgclust.cli.options import CONTEXT, FiniteRange, as_json_option, connect_service, date
+from mgclust.cli.output import ShownProgress
 from mgclust.cli.run import job_command
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["commands"]
 
+MIN_SHOWN = 8  # characters of an id in lists, unless more are needed
+SHOWN_SCORES = 3
 RESOURCES = ("gpus", "workers", "max_seconds", "memory")
 
 
@@ -38,6 +42,46 @@ def _show(job: RemoteJob, as_json: bool) -> None:
     if info["error"]:
         words += [f"({info['fault']})", info["error"]]
     click.echo(printable("  ".join(words)))
+
+
+def _show_changed(job: RemoteJob, as_json: bool) -> None:
+    """Show a job after a request to cancel it; a running job ends a little later."""
+    if as_json or job.state != "RUNNING":
+        _show(job, as_json)
+        return
+    click.echo(f"{job.id}  is being cancelled; 'mgclust watch {job.id[:MIN_SHOWN]}' reports its end")
+
+
+def _table(rows: list[list[str]]) -> str:
+    """Align the columns of a table; the last column stays as it is."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
+    padded = ([*map(str.ljust, row, widths), row[-1]] for row in rows)
+    return "\n".join("  ".join(row).rstrip() for row in padded)
+
+
+def _listed(jobs: list[RemoteJob]) -> str:
+    """Format a list of jobs: short ids, files, and the progress, the scores or the error."""
+    shown = next(n for n in range(MIN_SHOWN, 33) if n == 32 or len({job.id[:n] for job in jobs}) == len(jobs))
+    rows = [["ID", "CREATED", "STATE", "METHOD", "FILE", "OUTCOME"]]
+    for job in jobs:
+        info = job.info
+        files = list(info.get("sources") or ())
+        more = (info.get("n_sources") or len(files)) - 1
+        file = f"{files[0]}{f' and {more} more' if more > 0 else ''}" if files else ""
+        row = [job.id[:shown], date(info["created"]), info["state"], info["method"], file, _outcome(info)]
+        rows.append([printable(cell) for cell in row])
+    return _table(rows)
+
+
+def _outcome(info: dict[str, Any]) -> str:
+    """Return the progress of a job that has not ended, the error of one that failed, else its first scores."""
+    if info["state"] in ("PENDING", "RUNNING"):
+        progress = info["progress"] or {}
+        return f"{progress.get('stage') or ''} {progress_text(progress) if progress else ''}".strip()
+    if info["error"]:
+        return f"({info['fault']}) {info['error']}"
+    numbers = ((name, each) for name, each in (info["scores"] or {}).items() if isinstance(each, (int, float)))
+    return ", ".join(f"{name} {each:.4g}" for name, each in itertools.islice(numbers, SHOWN_SCORES))
 
 
 def _warn(job: RemoteJob) -> None:
@@ -100,7 +144,8 @@ def _submit(method: Any, parameters: dict[str, Any], command: list[str], **given
         name: value for name, value in given.items() if value or (value is False and name in ("header", "index"))
     }
     if "n_nodes" in options:
-        options["n_nodes"] = int(options["n_nodes"]) if options["n_nodes"].isdigit() else options["n_nodes"]
+        nodes = options["n_nodes"]
+        options["n_nodes"] = int(nodes) if nodes.isdecimal() and len(nodes) < 19 else nodes
     for option in method.options():
         if option.constraint.type == "file" and isinstance(path := parameters.get(option.name), str):
             parameters[option.name] = Path(path, "labels.npy") if os.path.isdir(path) else Path(path)
@@ -109,10 +154,16 @@ def _submit(method: Any, parameters: dict[str, Any], command: list[str], **given
         resources=resources, priority=priority, report=report, remote=remote, **parameters,
     )  # fmt: skip
     if wait:
-        with _watching(job.id):
-            job.wait()
+        _wait(job)
     click.echo(json.dumps(job.info) if as_json else printable(job.id))
     _warn(job)
+
+
+def _wait(job: RemoteJob) -> None:
+    """Wait for a job, and show its progress on standard error."""
+    click.echo(f"job {job.id} waits in the queue; it continues if this command ends", err=True)
+    with _watching(job.id), ShownProgress() as shown:
+        job.wait(lambda info: shown(info["progress"]) if info["state"] == "RUNNING" and info["progress"] else None)
 
 
 submit = job_command(
@@ -175,9 +226,10 @@ def jobs(state: str | None, limit: int, as_json: bool) -> None:
     listed = connect_service().jobs(state, limit)
     if as_json:
         click.echo(json.dumps([job.info for job in listed]))
-        return
-    for job in listed:
-        _show(job, False)
+    elif listed:
+        click.echo(_listed(listed))
+    else:
+        click.echo("there are no jobs; 'mgclust submit METHOD INPUT' sends one", err=True)
 
 
 @click.command("status", context_settings=CONTEXT)
@@ -205,41 +257,50 @@ def watch(id: str, as_json: bool) -> None:
 
 @click.command("logs", context_settings=CONTEXT)
 @click.argument("id")
-def logs(id: str) -> None:
+@as_json_option
+def logs(id: str, as_json: bool) -> None:
     """Print the logs of all attempts of a job."""
-    click.echo(printable(connect_service().job(id).log(), "\n\t"), nl=False)
+    job = connect_service().job(id)
+    log = job.log()
+    click.echo(json.dumps({"id": job.id, "log": log}) if as_json else printable(log, "\n\t"), nl=as_json)
 
 
 @click.command("result", context_settings=CONTEXT)
 @click.argument("id")
 @click.option("-o", "--output", required=True, metavar="DIR", help="Directory to create.")
 @click.option("--overwrite", is_flag=True, help="Replace an earlier result.")
-def result(id: str, output: str, overwrite: bool) -> None:
+@as_json_option
+def result(id: str, output: str, overwrite: bool, as_json: bool) -> None:
     """Fetch a job's result directory."""
-    click.echo(connect_service().job(id).download(output, overwrite))
+    job = connect_service().job(id)
+    path = job.download(output, overwrite)
+    click.echo(json.dumps({"id": job.id, "path": str(path)}) if as_json else path)
 
 
 @click.command("cancel", context_settings=CONTEXT)
 @click.argument("id")
-def cancel(id: str) -> None:
-    """Cancel a job."""
-    _show(connect_service().job(id).cancel(), False)
+@as_json_option
+def cancel(id: str, as_json: bool) -> None:
+    """Cancel a job. A job that has ended stays as it is."""
+    _show_changed(connect_service().job(id).cancel(), as_json)
 
 
 @click.command("retry", context_settings=CONTEXT)
 @click.argument("id")
-def retry(id: str) -> None:
+@as_json_option
+def retry(id: str, as_json: bool) -> None:
     """Queue a failed or cancelled job again."""
-    _show(connect_service().job(id).retry(), False)
+    _show(connect_service().job(id).retry(), as_json)
 
 
 @click.command("delete", context_settings=CONTEXT)
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
-def delete(ids: tuple[str, ...]) -> None:
+@as_json_option
+def delete(ids: tuple[str, ...], as_json: bool) -> None:
     """Delete ended jobs with their results and logs, and print a line about each job."""
     service = connect_service()
     for id_ in ids:
-        _show(service.job(id_).delete(), False)
+        _show(service.job(id_).delete(), as_json)
 
 
 @click.command("uploads", context_settings=CONTEXT)

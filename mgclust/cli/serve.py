@@ -43,10 +43,16 @@ def _check_place(settings: Settings) -> None:
         raise InputError(
             f"data={str(settings.data)!r} should be a folder that can be written: {error.strerror}; give another."
         ) from error
-    _check_access(settings.data)
+    _check_access("data", settings.data)
+    if settings.checkpoints and os.path.isdir(settings.checkpoints):
+        _check_access("checkpoints", Path(settings.checkpoints))
     for name, log in (("log", settings.log), ("audit", settings.audit_path)):
         if log and (os.path.islink(log) or (os.path.exists(log) and not os.path.isfile(log))):
             raise InputError(f"{name}={str(log)!r} should be a regular file, not a link; give another.")
+        if log:
+            _check_file(name, Path(os.path.abspath(log)))
+    if settings.database.startswith("sqlite:///"):
+        _check_file("database", Path(settings.database.removeprefix("sqlite:///")).absolute())
     try:
         engine = open_database(settings.database)
         with reading(engine):
@@ -74,25 +80,40 @@ def _check_shared_memory(settings: Settings) -> None:
             )
 
 
-def _check_access(data: Path) -> None:
-    """Close the data folder to other accounts; reject a folder that another account could change."""
-    status = data.stat()
-    mode = stat.S_IMODE(status.st_mode)
+def _check_access(name: str, path: Path, mode: int = 0o700) -> None:
+    """Close a path of the service to other accounts; reject a path that another account could change."""
+    status = path.stat()
+    open_to = stat.S_IMODE(status.st_mode)
     if status.st_uid == os.geteuid():
-        if mode & 0o077:
+        if open_to & 0o077:
             try:
-                data.chmod(0o700)
+                path.chmod(mode)
             except OSError as error:
                 raise InputError(
-                    f"data={str(data)!r} is open to other accounts (mode {mode:04o}), and its mode cannot be set: "
+                    f"{name}={str(path)!r} is open to other accounts (mode {open_to:04o}), and its mode cannot be set: "
                     f"{error.strerror}; give another."
                 ) from error
-            click.echo(f"{data} was open to other accounts (mode {mode:04o}); its mode is 0700 now", err=True)
+            click.echo(f"{path} was open to other accounts (mode {open_to:04o}); its mode is {mode:04o} now", err=True)
         return
     # A volume of Kubernetes with fsGroup belongs to root; its group is the group of the service.
-    if status.st_uid != 0 or mode & 0o002:
-        whose = f"belongs to another account (uid {status.st_uid}, mode {mode:04o})"
-        raise InputError(f"data={str(data)!r} {whose}, which could change its content; give a folder of your own.")
+    if status.st_uid != 0 or open_to & 0o002:
+        whose = f"belongs to another account (uid {status.st_uid}, mode {open_to:04o})"
+        raise InputError(f"{name}={str(path)!r} {whose}, which could change its content; give a path of your own.")
+
+
+def _check_file(name: str, file: Path) -> None:
+    """Close a file of the service to other accounts; reject a file that another account could change or replace."""
+    if file.exists():
+        _check_access(name, file, 0o600)
+    elif not file.parent.exists():
+        return
+    folder = file.parent.stat()
+    # In a folder such as /tmp (sticky bit), other accounts can neither remove nor replace a file.
+    if folder.st_uid not in (0, os.geteuid()) or (folder.st_mode & 0o002 and not folder.st_mode & stat.S_ISVTX):
+        raise InputError(
+            f"{name}={str(file)!r} is in a folder that another account can change (uid {folder.st_uid}, mode "
+            f"{stat.S_IMODE(folder.st_mode):04o}), and so could be replaced; give a path in a folder of your own."
+        )
 
 
 def _settings(roots: tuple[str, ...], given: dict[str, Any]) -> Settings:
@@ -178,9 +199,8 @@ def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) ->
     token = first_token(open_database(settings.database), settings.data, audit)
     audit.close()
     with _stopped_by_signals() as stopping:
-        click.echo(
-            f"mgclust serves {settings.data} at http://{settings.host}:{settings.port}; token in {token}", err=True
-        )
+        place = f"token in {token}" if token.exists() else "the token in the data folder was revoked; use another"
+        click.echo(f"mgclust serves {settings.data} at http://{settings.host}:{settings.port}; {place}", err=True)
         # Exclude the imported modules from garbage collection: it would repeatedly stop all requests for 0.15 s, which
         # was most of the time that the slowest submits waited.
         gc.collect()

@@ -69,7 +69,8 @@ def make_certificates(folder: str | Path, hosts: Sequence[str] = (), days: int =
     Raises
     ------
     InputError
-        The folder is not empty or cannot be read, a host is neither a name nor an address, or `days` is out of range.
+        The folder is not empty, cannot be read, or can be changed by other accounts; a host is neither a name nor an
+        address; or `days` is out of range.
     """
     folder = Path(folder)
     if not 1 <= days <= MAX_DAYS:
@@ -83,6 +84,9 @@ def make_certificates(folder: str | Path, hosts: Sequence[str] = (), days: int =
             f"{folder} is not empty, and keys are never overwritten; give another folder, or remove this one."
         )
     names = _names(hosts or (socket.gethostname(), "localhost", "127.0.0.1", "::1"))
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)  # a mode in which a lax umask changes nothing
+    if folder.stat().st_mode & 0o022:
+        raise InputError(f"{folder} can be changed by other accounts, who could replace keys; set its mode to 0700.")
     authority = _Authority(datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days))
     for role in ROLES:
         key = ec.generate_private_key(ec.SECP256R1())

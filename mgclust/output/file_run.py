@@ -65,7 +65,8 @@ def open_sources(
 
 
 def _name_or_number(column: str) -> str | int:
-    return int(column) if column.isdigit() else column
+    # isdigit() also accepts superscripts, which int() does not; a position has fewer than 19 digits.
+    return int(column) if column.isdecimal() and len(column) < 19 else column
 
 
 @contextlib.contextmanager

@@ -105,6 +105,8 @@ class Integer(_Bounded):
         if isinstance(value, bool) or not isinstance(value, numbers.Integral):
             raise self.refuse(name, value)
         number = int(value)
+        if abs(number) >= 2**63:  # no number of anything is so large, and NumPy and compiled kernels hold 64 bits
+            raise InputError(f"{name}={shown(value)} should be an integer of at most 64 bits; give a smaller one.")
         if not self._within(number):
             raise self.refuse(name, value)
         return number

@@ -148,7 +148,7 @@ class Seed(Constraint):
         raise self.refuse(name, value)
 
     def _convert(self, text: str) -> Any:
-        return int(text) if text.isdecimal() else text
+        return int(text) if text.isdecimal() and len(text) < 20 else text
 
 
 class Anything(Constraint):

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import secrets
@@ -23,6 +22,7 @@ import numpy as np
 from mgclust.base.errors import InputError
 from mgclust.data.subjects import subject_of
 from mgclust.service.connection import CHUNK_BYTES, ServiceConnection
+from mgclust.service.in_memory import array_content, file_of
 from mgclust.service.remote_job import RemoteJob
 
 __all__ = ["Service"]
@@ -49,7 +49,7 @@ class Service(ServiceConnection):
     def submit(
         self,
         method: str,
-        sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        sources: Any,
         *,
         mask: str | os.PathLike[str] | None = None,
         confounds: Sequence[str | os.PathLike[str]] | None = None,
@@ -68,8 +68,9 @@ class Service(ServiceConnection):
         ----------
         method : str
             Name of the method on the command line, e.g. "density-peaks".
-        sources : path or sequence of paths
-            Local files to cluster, which are uploaded; or, with `remote`, files on the service's machine.
+        sources : path, sequence of paths, array or table
+            Local files to cluster, which are uploaded; or, with `remote`, files on the service's machine. An array
+            (NumPy, Dask, or a sparse matrix of a graph) or a table (pandas, polars, pyarrow) is uploaded as a file.
         mask : path, optional
             Mask of a volume; see `mgclust.open_dataset`.
         confounds : sequence of paths, optional
@@ -112,7 +113,8 @@ class Service(ServiceConnection):
         RunFailed
             The service does not answer.
         """
-        paths = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
+        file = file_of(sources)
+        paths = [] if file else [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
 
         def source(path: str | os.PathLike[str]) -> dict[str, str]:
             read = {"path": os.fspath(path)} if remote else {"upload": self.upload(path)}
@@ -124,13 +126,11 @@ class Service(ServiceConnection):
                 return source(value)
             if not hasattr(value, "__array__") or np.ndim(value) == 0:
                 return value
-            file = io.BytesIO()
-            np.save(file, np.asarray(value), allow_pickle=False)
-            answer = self.call("PUT", f"/uploads/{_safe_name(f'{name}.npy')}", parts=lambda: iter([file.getvalue()]))
-            return {"upload": str(answer["id"]), "name": f"{name}.npy"}
+            return self._upload_content(f"{name}.npy", array_content(value, name))
 
         request: dict[str, Any] = {
-            "method": method, "sources": [source(path) for path in paths],
+            "method": method,
+            "sources": [self._upload_content(*file)] if file else [source(path) for path in paths],
             "parameters": {name: plain(name, value) for name, value in parameters.items()},
             "options": options or {}, "resources": resources or {}, "priority": priority, "report": report,
             "key": secrets.token_hex(16),
@@ -176,6 +176,11 @@ class Service(ServiceConnection):
 
         answer = self.call("PUT", f"/uploads/{_safe_name(_with_subject(path))}", parts=parts)
         return str(answer["id"])
+
+    def _upload_content(self, name: str, content: bytes) -> dict[str, str]:
+        """Upload the content of a file; return the source of a job."""
+        answer = self.call("PUT", f"/uploads/{_safe_name(name)}", parts=lambda: iter([content]))
+        return {"upload": str(answer["id"]), "name": name}
 
     def uploads(self, limit: int = 50) -> list[dict[str, Any]]:
         """List the latest uploads.
@@ -287,13 +292,50 @@ class Service(ServiceConnection):
             raise InputError(f"id={id_[:80]!r} should be 16 characters of 0-9 and a-f; 'mgclust token list' lists ids.")
         self.call("DELETE", f"/tokens/{id_}")
 
+    def whoami(self) -> dict[str, Any]:
+        """Return the ``user``, ``role`` and ``scopes`` of the token, its id (``token``) and when it ``expires``."""
+        return dict(self.call("GET", "/session"))
+
+    def rotate_local_token(self) -> dict[str, Any]:
+        """Replace the token in the data folder of a service on this machine by a new token, and revoke it.
+
+        Returns
+        -------
+        dict
+            ``id`` of the new token, id of the ``revoked`` token, and ``path`` of the file.
+
+        Raises
+        ------
+        InputError
+            The token of this connection does not come from the data folder.
+        """
+        path = self._token_file
+        if path is None or not path.exists():
+            raise InputError(
+                "only the token in the data folder of a service on this machine is replaced, and this connection uses "
+                "another token; create a token with 'mgclust token create', then revoke the old one."
+            )
+        own = self.whoami()
+        days = None if own["expires"] is None else 365.0
+        made = self.create_token(scopes=own["scopes"], days=days)
+        partial = path.with_name("token.partial")
+        partial.unlink(missing_ok=True)
+        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(f"{made['token']}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        partial.rename(path)
+        self.revoke_token(own["token"])
+        self._http.headers["Authorization"] = f"Bearer {made['token']}"
+        return {"id": made["id"], "revoked": own["token"], "path": str(path)}
+
     def job(self, id_: str) -> RemoteJob:
         """Get a job.
 
         Parameters
         ----------
         id_ : str
-            Id of the job.
+            Id of the job, or its first characters (at least 4) if no other job that you see begins with them.
 
         Returns
         -------
@@ -302,9 +344,19 @@ class Service(ServiceConnection):
         Raises
         ------
         InputError
-            The job does not exist, or `id_` is not an id.
+            The job does not exist, several jobs begin with `id_`, or `id_` is not an id.
         """
-        return RemoteJob(self, self.call("GET", f"/jobs/{_check_id(id_, 'mgclust jobs')}"))
+        return RemoteJob(self, self.call("GET", f"/jobs/{self._whole_id(id_)}"))
+
+    def _whole_id(self, id_: str) -> str:
+        if len(id_) == 32 or not re.fullmatch("[0-9a-f]{4,31}", id_):
+            return _check_id(id_, "mgclust jobs")
+        ids = self.call("GET", f"/job-ids/{id_}")
+        if not ids:
+            raise InputError(f"id={id_!r} begins no job's id; 'mgclust jobs' lists ids.")
+        if len(ids) > 1:
+            raise InputError(f"id={id_!r} begins several ids: {', '.join(ids)}; give more characters.")
+        return str(ids[0])
 
     def jobs(self, state: str | None = None, limit: int = 50) -> list[RemoteJob]:
         """List the latest jobs. Their requests are left out; `mgclust.service.remote_job.RemoteJob.refresh` gets them.

@@ -24,6 +24,8 @@ __all__ = ["CHUNK_BYTES", "Retries", "RetryAfter", "ServiceConnection", "check"]
 
 CHUNK_BYTES = 1 << 20  # bytes of a file that are in memory at a time
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0)  # pauses before a request is sent again to a service that does not answer
+# Further pauses of a client that follows a job: a service or a machine that restarts may take minutes.
+WATCH_PAUSES = (8.0, *[15.0] * 38)
 TELL_SECONDS = 0.5  # time spent in these pauses after which a command reports that it still tries
 MAX_SOCKET_PATH = 103 if sys.platform == "darwin" else 107  # longest path, in bytes
 MAX_RETRY_SECONDS = 120.0  # limit for a request that is sent again because the service asks for it
@@ -56,8 +58,10 @@ class ServiceConnection:
         self.url = _checked_url(given) if given else _own_url(settings)
         token = token or variable("MGCLUST_TOKEN")
         base, transport = self.url, None
+        self._token_file: Path | None = None  # where the token was found, if not in the environment
         if not token and (not given or _is_own(httpx.URL(self.url), settings)):
             token = _token_left(settings.data)
+            self._token_file = settings.data / "token"
             if token:  # use the socket: any account may listen at the port while the service is down
                 if len(os.fsencode(settings.socket)) > MAX_SOCKET_PATH:
                     raise InputError(
@@ -175,10 +179,19 @@ class RetryAfter(Exception):
 
 
 class Retries:
-    """Rules for sending one request again."""
+    """Rules for sending one request again.
 
-    def __init__(self, connection: ServiceConnection) -> None:
+    Parameters
+    ----------
+    connection : ServiceConnection
+        The connection.
+    job : str, optional
+        Id of a job that the client follows. The client then tries for 10 minutes, because the job continues.
+    """
+
+    def __init__(self, connection: ServiceConnection, job: str | None = None) -> None:
         self._connection, self._failures, self._until = connection, 0, time.monotonic() + MAX_RETRY_SECONDS
+        self._job, self._pauses = job, (*RETRY_SECONDS, *(WATCH_PAUSES if job else ()))
 
     def wait(self, error: httpx.TransportError | RetryAfter) -> None:
         """Wait until the request may be sent again, or raise the error if the time for retries is over."""
@@ -186,21 +199,32 @@ class Retries:
             pause = error.seconds * random.uniform(1.0, 1.5)  # random, so that not all clients try at once
             if time.monotonic() + pause > self._until:
                 raise error.refusal from None
-        elif self._failures == len(RETRY_SECONDS):
+        elif self._failures == len(self._pauses):
             quotable = not isinstance(error, httpx.LocalProtocolError)
-            raise self._connection.unreachable(error) from (error if quotable else None)
+            raise self._given_up(error) from (error if quotable else None)
         else:
-            pause = RETRY_SECONDS[self._failures]
+            pause = self._pauses[self._failures]
             self._tell(error)
             self._failures += 1
         time.sleep(pause)
 
+    def _given_up(self, error: httpx.TransportError) -> RunFailed:
+        if self._job is None:
+            return self._connection.unreachable(error)
+        return RunFailed(
+            f"{self._connection.no_answer(error)}; the service keeps job {self._job}: start the service, then follow "
+            f"the job with 'mgclust watch {self._job}'."
+        )
+
     def _tell(self, error: httpx.TransportError) -> None:
         """Report once that the request is sent again, and until when."""
-        before, left = sum(RETRY_SECONDS[: self._failures]), sum(RETRY_SECONDS[self._failures :])
-        if self._connection.on_wait and before <= TELL_SECONDS < before + RETRY_SECONDS[self._failures]:
+        before, left = sum(self._pauses[: self._failures]), sum(self._pauses[self._failures :])
+        if self._connection.on_wait and before <= TELL_SECONDS < before + self._pauses[self._failures]:
             until = time.strftime("%H:%M:%S", time.localtime(time.time() + left))
-            self._connection.on_wait(f"{self._connection.no_answer(error)}; trying again until {until} ({left:.0f} s).")
+            kept = "" if self._job is None else "; the service keeps the job"
+            self._connection.on_wait(
+                f"{self._connection.no_answer(error)}; trying again until {until} ({left:.0f} s){kept}."
+            )
 
 
 def check(answer: httpx.Response) -> httpx.Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,15 +58,23 @@ class RemoteJob:
         return self
 
     def watch(self) -> Iterator[dict[str, Any]]:
-        """Yield `info` at each change until the job has ended; reconnect if the connection is lost."""
-        retries = Retries(self._service)
+        """Yield `info` at each change until the job has ended.
+
+        If the connection is lost, or the service is away, this reconnects for 10 minutes. The job continues meanwhile.
+
+        Raises
+        ------
+        RunFailed
+            The service does not answer for 10 minutes. Its job is not lost.
+        """
+        retries = Retries(self._service, self.id)
         while True:
             try:
                 with self._service.stream(f"/jobs/{self.id}/events") as answer:
                     check(answer)
                     for line in answer.iter_lines():
                         if line.startswith("data: "):
-                            retries = Retries(self._service)
+                            retries = Retries(self._service, self.id)
                             self.info = self.info | self._service.parse(line[6:])  # events leave out the job's request
                             yield self.info
                 if self.state in ENDED:
@@ -74,8 +82,13 @@ class RemoteJob:
             except (httpx.TransportError, RetryAfter) as error:
                 retries.wait(error)
 
-    def wait(self) -> RemoteJob:
-        """Wait until the job has ended.
+    def wait(self, report: Callable[[dict[str, Any]], None] | None = None) -> RemoteJob:
+        """Wait until the job has ended. If the service is away meanwhile, the job survives; see `watch`.
+
+        Parameters
+        ----------
+        report : callable, optional
+            Function that is called with the facts about the job at each change.
 
         Returns
         -------
@@ -87,8 +100,9 @@ class RemoteJob:
         InputError, InsufficientMemoryError, RunCancelled, RunFailed
             The job has failed or was cancelled; the type depends on the cause.
         """
-        for _ in self.watch():
-            pass
+        for info in self.watch():
+            if report is not None:
+                report(info)
         if self.state == "SUCCEEDED":
             return self
         if self.state == "CANCELLED":

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+import psutil
+
 from mgclust.base.errors import InputError
 from mgclust.engine.devices import cores
 from mgclust.outside.json_text import parse_json
@@ -45,6 +47,15 @@ OR_NO_LIMIT = _Bound(">= 0; 0 means no limit", lambda value: 0 <= value < float(
 
 def _bounded(bound: _Bound, default: Any = dataclasses.MISSING, **given: Any) -> Any:
     return dataclasses.field(default=default, metadata={"bound": bound}, **given)
+
+
+@functools.cache
+def _memory_of_a_job() -> int:
+    """Return three quarters of the memory of the machine or, if it is less, of the container."""
+    total = int(psutil.virtual_memory().total)
+    with contextlib.suppress(OSError, ValueError):  # there is no cgroup, or its limit is "max"
+        total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return total // 4 * 3
 
 
 def _data_folder() -> Path:
@@ -111,8 +122,8 @@ class Settings:
         Time limit of an attempt, in seconds, not counting suspensions. 0: no limit. A job may request less, and fails
         at its limit.
     max_memory : int
-        Memory limit, in bytes, of all processes of a job on this machine. 0: no limit. Memory is measured twice a
-        second. A job may request less.
+        Memory limit, in bytes, of all processes of a job on this machine. Default: three quarters of the memory of the
+        machine or the container. 0: no limit. Memory is measured twice a second. A job may request less.
     attempts : int
         Number of attempts after which a failure of the infrastructure fails the job.
     lost_after : float
@@ -153,8 +164,8 @@ class Settings:
     trusted_proxies: str = ""
     audit: str = ""
     max_workers: int = _bounded(AT_LEAST_ONE, default_factory=cores)
-    max_seconds: float = _bounded(OR_NO_LIMIT, 0.0)
-    max_memory: int = _bounded(OR_NO_LIMIT, 0)
+    max_seconds: float = _bounded(OR_NO_LIMIT, 86_400.0)
+    max_memory: int = _bounded(OR_NO_LIMIT, default_factory=_memory_of_a_job)
     attempts: int = _bounded(AT_LEAST_ONE, 3)
     lost_after: float = _bounded(POSITIVE, 30.0)
     hung_after: float = _bounded(POSITIVE, 30.0)
@@ -320,6 +331,8 @@ def variable(name: str) -> str | None:
         with open(path, "rb", opener=lambda file, flags: os.open(file, flags | os.O_NONBLOCK)) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise InputError(f"{_file_of(name)} is not a regular file.")
+            if os.fstat(file.fileno()).st_mode & stat.S_IWOTH:
+                raise InputError(f"{_file_of(name)} can be changed by every account; set its mode to 0600.")
             content = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise InputError(f"{_file_of(name)} cannot be read: {error.strerror}.") from None

@@ -25,7 +25,7 @@ from mgclust.algorithms.affinity_propagation.estimator import AffinityPropagatio
 from mgclust.algorithms.affinity_propagation.preference_search import PreferenceSearch, Tried
 from mgclust.algorithms.canopy import estimator as canopy
 from mgclust.algorithms.common.preparation import warnings_of_distances
-from mgclust.algorithms.communities import estimator as communities
+from mgclust.algorithms.communities import clusterer as communities
 from mgclust.algorithms.density_peaks.result_warnings import CHOSEN_BY, RowCounts, warnings_of
 from mgclust.algorithms.density_peaks.topography.significance import Peaks
 from mgclust.algorithms.fuzzy_c_means.result_warnings import problems_of
@@ -113,6 +113,8 @@ def density_peaks(rng):
         *(() if rng.random() < 0.1 else (number(rng, 2), (number(rng, 2), number(rng)))),
     )
     given = {name: real(rng) for name in CHOSEN_BY if name not in ("n_clusters", "indices") and rng.random() < 0.3}
+    if rng.random() < 0.2:
+        given = {"n_clusters": model.n_clusters_}
     fields = {name: number(rng, 3) for name in Peaks._fields} | {"heights": rng.random(40)}
     peaks = Peaks(**fields) if rng.random() < 0.3 else None
     yield from warnings_of(model, abs(real(rng)), given, counts, peaks)

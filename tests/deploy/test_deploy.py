@@ -12,6 +12,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from mgclust import __version__
 from mgclust.engine.transport import handshake, nccl_network
@@ -493,3 +495,19 @@ def test_the_table_of_settings_is_that_of_the_fields():
     page = settings_table.PAGE.read_text(encoding="utf-8")
     assert page == settings_table.with_table(page)
     assert set(settings_table.meanings()) == {field.name for field in dataclasses.fields(Settings)}
+
+
+@pytest.mark.parametrize("lock", sorted((DEPLOY / "docker" / "locks").iterdir()), ids=lambda path: path.stem)
+def test_locks_pin_what_the_project_needs(lock):
+    """Every requirement has a pinned version that the project accepts, with hashes and no index."""
+    text = lock.read_text(encoding="utf-8")
+    assert "://" not in text
+    entries = [each for each in re.split(r"\n(?=\S)", text) if not each.startswith("#")]
+    assert all(
+        re.match(r"[\w.\[\],-]+==\S+( ; .*)? \\\n(    --hash=sha256:[0-9a-f]{64}( \\)?\n?)+$", each) for each in entries
+    )
+    pinned = {re.sub(r"\[.*", "", each.split("==")[0]): each.split("==")[1].split()[0] for each in entries}
+    command = [sys.executable, str(DEPLOY / "docker" / "requirements.py"), lock.stem]
+    for line in subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines():
+        requirement = Requirement(line)
+        assert requirement.specifier.contains(pinned[canonicalize_name(requirement.name)], prereleases=True), line

@@ -220,3 +220,18 @@ def test_what_cannot_be(certs, tmp_path, capsys):
         with pytest.raises(InputError, match=message):
             make_certificates(**({"folder": tmp_path / "new"} | arguments))
         assert not (tmp_path / "new").exists()
+
+
+def test_a_lax_umask_opens_nothing(tmp_path):
+    before = os.umask(0)
+    try:
+        make_certificates(tmp_path / "certs")
+    finally:
+        os.umask(before)
+    found = [tmp_path / "certs", *(tmp_path / "certs").rglob("*")]
+    assert len(found) == 13
+    assert all(path.stat().st_mode & 0o077 == 0 for path in found)
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(InputError, match="can be changed by other accounts"):
+        make_certificates(tmp_path / "open")

@@ -19,7 +19,7 @@ import pytest
 from distributed import Security
 
 from mgclust.algorithms import base
-from mgclust.algorithms.communities import estimator as communities
+from mgclust.algorithms.communities import clusterer as communities
 from mgclust.base.errors import DeviceUnavailableError
 from mgclust.data import open_dataset
 from mgclust.engine import rank

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mgclust.algorithms import base
-from mgclust.algorithms.communities import estimator as communities
+from mgclust.algorithms.communities import clusterer as communities
 from support import tiny_cases
 
 pytestmark = pytest.mark.xdist_group("workers")

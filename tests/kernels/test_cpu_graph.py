@@ -10,6 +10,7 @@ import pytest
 
 from mgclust.kernels import load
 from mgclust.kernels.graph import cpu_adjacency as _cpu_adjacency
+from mgclust.kernels.graph import cpu_moves
 from mgclust.kernels.graph.adjacency import Adjacency, Gain
 
 cpu = load("cpu")
@@ -158,27 +159,31 @@ def test_a_sweep_in_one_call_is_its_turns(weights, how, monkeypatch: pytest.Monk
     n, of_sweep = len(dense), {"gain": gain_of(strength, how, weights), "classes": 4, "salt": 2**63 + 5}
     for seed in range(3):
         found = []
-        for alone in (True, False):
+        for run in ("turns", "alone", "threads"):
             labels, totals = state(n, strength, seed)
             active = (np.random.default_rng(seed).random(n) < 0.8).astype(np.uint8)
             activated, tally, out = np.zeros(n, np.uint8), np.zeros(2, np.int64), np.empty(n, np.int32)
-            now = (rows, strength, labels, totals, active)
-            if alone:
-                assert cpu.graph.sweep_alone(*now, activated=activated, tally=tally, **of_sweep)
-            for turn in () if alone else range(4):
+            now = (part(rows, 0, n), strength, labels, totals, active)
+            if run != "turns":
+                with monkeypatch.context() as patch:
+                    if run == "threads":
+                        patch.setattr(_cpu_adjacency, "ALONE", 100)
+                        patch.setattr(_cpu_adjacency, "PART", 10)
+                        patch.setattr(_cpu_adjacency, "thread_count", lambda: 3)
+                        patch.setattr(cpu_moves, "NODES", 2)
+                    assert cpu.graph.sweep_alone(*now, activated=activated, tally=tally, **of_sweep)
+            for turn in range(4) if run == "turns" else ():
                 cpu.graph.propose_moves(*now, turn=turn, out=out, tally=tally, **of_sweep)
                 cpu.graph.apply_moves(out, strength, labels, totals)
                 cpu.graph.activate_neighbors(rows, out, labels, activated)
             found.append((labels, totals, activated, tally))
         assert found[0][3][0] > 0
-        for one, other in zip(*found, strict=True):
-            np.testing.assert_array_equal(one, other)
-    monkeypatch.setattr(_cpu_adjacency, "ALONE", 100)
-    monkeypatch.setattr(_cpu_adjacency, "PART", 10)
-    monkeypatch.setattr(_cpu_adjacency, "thread_count", lambda: 3)
-    shared = (part(rows, 0, n), strength, labels.copy(), totals, active)  # threads would pay
-    assert not cpu.graph.sweep_alone(*shared, activated=activated, tally=tally, **of_sweep)
-    np.testing.assert_array_equal(shared[2], labels)
+        for turns, alone, threads in zip(*found, strict=True):
+            np.testing.assert_array_equal(turns, alone)
+            np.testing.assert_array_equal(turns, threads)
+    some = (part(rows, 0, n // 2), strength, labels.copy(), totals, active)  # a rank that does not own all nodes
+    assert not cpu.graph.sweep_alone(*some, activated=activated, tally=tally, **of_sweep)
+    np.testing.assert_array_equal(some[2], labels)
 
 
 def partners(dense, own, strength, within, gain, any_sign, noise, salt):
@@ -245,7 +250,10 @@ def test_pairs_and_those_that_join_them(share: float) -> None:
 
 
 def pairs_of(rows: Adjacency) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    return rows.first + np.repeat(np.arange(rows.rows), np.diff(rows.starts)), rows.columns, rows.weights
+    """The row, column and weight of all entries, sorted."""
+    row = rows.first + np.repeat(np.arange(rows.rows), np.diff(rows.starts))
+    order = np.lexsort((rows.columns, row))
+    return row, rows.columns[order], None if rows.weights is None else rows.weights[order]
 
 
 def listed(dense: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -152,3 +152,13 @@ def test_known_scores(name):
     if len(edges) <= 3000:
         expected = reference.greedy(edges, n)
         assert (merges, gains) == (expected.merges, expected.gains)
+
+
+def test_neighbours_in_any_order():
+    for seed in range(50):
+        starts, columns, weights, strength = reference.rows_of(*random_graph(seed), np.int64)
+        row = np.repeat(np.arange(len(strength)), np.diff(starts))
+        order = np.lexsort((np.random.default_rng(seed).random(len(row)), row))
+        assert merges_of((starts, columns[order], weights[order], strength)) == merges_of(
+            (starts, columns, weights, strength)
+        ), seed

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mgclust.algorithms import METHODS
 from mgclust.base.errors import InputError
+from mgclust.output.file_run import open_sources
 from mgclust.params import (
     Anything,
     Boolean,
@@ -207,3 +209,24 @@ def test_row_numbers(rows):
     assert RowNumbers().check("indices", np.array([4, 0])).tolist() == [4, 0]
     with pytest.raises(InputError, match="should be a non-empty list of distinct row numbers >= 0"):
         RowNumbers().check("indices", rows)
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), 2**63])
+def test_integers_of_more_than_64_bits(value):
+    with pytest.raises(InputError, match=r"^n=.* should be an integer of at most 64 bits; give a smaller one\.$"):
+        Integer().check("n", value)
+    assert Integer().check("n", 2**63 - 1) == 2**63 - 1
+    with pytest.raises(InputError, match="should be an integer"):
+        Integer().parse("9" * 5000, "n")
+    with pytest.raises(InputError, match="should be an integer"):
+        Seed().parse("9" * 5000, "seed")
+
+
+@pytest.mark.parametrize("text", ["²", "9" * 5000, "٣" * 30])
+def test_positions_of_columns_that_are_no_numbers(text, tmp_path):
+    np.savetxt(tmp_path / "x.csv", np.arange(12.0).reshape(4, 3), delimiter=",", header="a,b,c", comments="")
+    with pytest.raises(InputError, match="is not a column of"):
+        open_sources(METHODS["density-peaks"], [str(tmp_path / "x.csv")], columns=f"a,{text}")
+    (tmp_path / "x.edges.csv").write_text("a,b\n0,1\n1,2\n")
+    with pytest.raises(InputError, match="is not a column of"):
+        open_sources(METHODS["communities"], [str(tmp_path / "x.edges.csv")], source=text, target="b")

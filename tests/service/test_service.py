@@ -273,7 +273,7 @@ def test_uploads_have_limits(running, ann, tmp_path):
         assert httpx.put(f"{running.url}/api/v1/uploads/{name}", content=b"x", headers=headers).status_code >= 400
     body = b"[" + b"1," * (1 << 20)
     assert httpx.post(f"{running.url}/api/v1/jobs", content=body, headers=headers).status_code == 413
-    assert not list((running.data / "uploads").glob("*/partial"))
+    assert not list((running.data / "uploads").glob("*/.partial"))
 
 
 @pytest.mark.slow

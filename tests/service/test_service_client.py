@@ -30,46 +30,8 @@ def job(**values):
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    """A folder of a service of this account, at port 8700."""
-    for name in [name for name in os.environ if name.startswith("MGCLUST_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("MGCLUST_SERVICE_DATA", str(tmp_path / "data"))
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "token").write_text(f"{ADMINS}\n")
-    # Commands that serve set these for the rest of their process.
-    before, handlers = os.umask(0o077), {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
-    yield
-    os.umask(before)
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
-
-
-@pytest.fixture
-def answers(monkeypatch):
-    """Let every client be answered by ``answers.by``; what was asked is in ``answers.requests``."""
-
-    class Answers:
-        def __init__(self):
-            self.requests = []
-
-        def by(self, request):
-            return httpx.Response(200, json=[])
-
-        def __call__(self, request):
-            request.read()
-            self.requests.append(request)
-            return self.by(request)
-
-    made, real = Answers(), httpx.Client
-    monkeypatch.setattr(connection, "RETRY_SECONDS", ())
-
-    def client(transport, **how):
-        made.transport = transport
-        return real(transport=httpx.MockTransport(made), **how)
-
-    monkeypatch.setattr(connection.httpx, "Client", client)
-    return made
+def settings_of_no_account(own_folder):
+    """Each test has a data folder of its own."""
 
 
 @pytest.mark.parametrize(
@@ -189,7 +151,7 @@ def test_an_url_that_is_none(url, answers, monkeypatch, capsys):
 
 
 @pytest.mark.quick("*-../jobs", "status-*")
-@pytest.mark.parametrize("id_", ["", "../jobs", "../../../healthz", "a\nb", ID[:8], ID.upper(), ID + "\n", "é" * 32])
+@pytest.mark.parametrize("id_", ["", "../jobs", "../../../healthz", "a\nb", ID[:3], ID.upper(), ID + "\n", "é" * 32])
 @pytest.mark.parametrize("command", ["status", "watch", "logs", "cancel", "retry", "result", "delete"])
 def test_an_id_that_is_none(command, id_, answers, tmp_path, capsys):
     told = [command, id_] + (["-o", str(tmp_path / "out")] if command == "result" else [])
@@ -271,7 +233,7 @@ def test_ctrl_c_does_not_say_that_the_job_was_cancelled(command, answers, tmp_pa
     monkeypatch.chdir(tmp_path)
     np.save("points.npy", np.zeros((4, 2)))
     assert run_command(command) == 130
-    error = capsys.readouterr().err.strip()
+    error = capsys.readouterr().err.strip().split("\n")[-1]
     assert error == f"no longer watching; the job continues (mgclust watch {ID})"
 
 

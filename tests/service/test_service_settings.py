@@ -7,12 +7,16 @@ import json
 import os
 import sys
 import threading
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from mgclust import Service
 from mgclust.base.errors import InputError
+from mgclust.cli import serve
 from mgclust.service.runner import supervisor
+from mgclust.service.runner.running_attempt import RunningAttempt
 from mgclust.service.settings import MAX_FILE_BYTES, Settings
 
 
@@ -162,3 +166,50 @@ def test_a_runner_has_its_settings_from_its_standard_input(monkeypatch, tmp_path
     assert Settings.from_json(json.loads(line)["settings"]) == settings
     assert "s3cret" in line and "s3cret" not in json.dumps(environment)
     assert not [name for name in environment if name.startswith("MGCLUST_SERVICE_")]
+
+
+def test_there_are_limits_by_default(tmp_path):
+    settings = Settings(data=tmp_path)
+    assert settings.max_seconds == 86_400.0
+    assert 0 < settings.max_memory < psutil.virtual_memory().total
+    job = SimpleNamespace(request={}, id="x")
+    attempt = RunningAttempt(job, SimpleNamespace(pid=os.getpid()), settings, ())
+    assert (attempt._seconds, attempt._memory) == (86_400.0, settings.max_memory)
+
+
+def test_a_file_with_a_setting_that_every_account_can_change(tmp_path, monkeypatch):
+    file = tmp_path / "port"
+    file.write_text("8701")
+    monkeypatch.setenv("MGCLUST_SERVICE_PORT_FILE", str(file))
+    assert Settings.read().port == 8701
+    file.chmod(0o666)
+    with pytest.raises(InputError, match="can be changed by every account; set its mode to 0600"):
+        Settings.read()
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "audit", "log", "database"])
+def test_paths_that_other_accounts_could_change(tmp_path, name):
+    """Own ones are closed; a path in another account's hands is rejected."""
+    place = tmp_path / "place"
+    place.mkdir()
+    path = place if name == "checkpoints" else place / "file"
+    given = {name: f"sqlite:///{path}" if name == "database" else str(path)}
+    settings = Settings(data=tmp_path / "data", **given)
+    if name not in ("checkpoints", "database"):
+        path.write_text("")
+    if name != "database":
+        path.chmod(0o777)
+        serve._check_place(settings)
+        assert path.stat().st_mode & 0o077 == 0
+    if name != "checkpoints":
+        path.unlink(missing_ok=True)
+        place.chmod(0o777)
+        with pytest.raises(InputError, match=rf"{name}=.* is in a folder that another account can change"):
+            serve._check_place(settings)
+        place.chmod(0o1777)  # sticky, as /tmp
+        serve._check_place(settings)
+        path.write_text("") if name != "database" else path.touch()
+    if os.geteuid() == 0:
+        os.chown(path, 12345, -1)
+        with pytest.raises(InputError, match=rf"{name}=.* belongs to another account \(uid 12345"):
+            serve._check_place(settings)

@@ -127,7 +127,7 @@ def _merges_of(step: Round, names: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
 
 def _greedy(context: Context, level: Level, device: str) -> tuple[np.ndarray, np.ndarray] | None:
     """Run the exact kernel on rank 0, which gets the whole graph."""
-    comm, rows = level.comm, level.kernels.graph.ascending(level.rows)
+    comm, rows = level.comm, level.rows
     lengths = comm.all_gather(level.kernels.xp.diff(rows.starts))
     columns = comm.all_gather(rows.columns)
     weights = level.kernels.xp.ones(rows.entries, np.int32) if rows.weights is None else rows.weights

@@ -6,10 +6,12 @@ from mgclust.engine.memory import Estimate
 
 __all__ = ["estimate"]
 
-ENTRY_BYTES = 28  # per entry of the adjacency: both ends, the key, and a second key while sorting
+ENTRY_BYTES = 16  # per entry of the adjacency: the ends of the edges, the neighbour, and the weight of equal edges
+SENT_BYTES = 16  # per entry, if several ranks share the rows: keys that are sent, and keys that arrive
+SORTED_BYTES, MOST_SORTED = 24, 1 << 27  # per entry that is sorted at once, and the largest number of these
 NODE_BYTES = 60
 KNOWN_BYTES = 32  # per node: known communities, and sorted pairs of their ids and the new communities
-LEVEL_BYTES = 24  # coarser graphs, per entry of the first graph
+LEVEL_BYTES = 16  # coarser graphs, per entry of the first graph
 
 
 def estimate(
@@ -40,7 +42,9 @@ def estimate(
     """
     entries = 2 * -(-shape[0] // size)
     wide = 16 if shape[1] == 3 else 0  # weights, and the order of the sort by pairs
-    what = {"neighbours": entries * (ENTRY_BYTES + wide), "nodes": n * (NODE_BYTES + 4 * candidates)}
+    each = ENTRY_BYTES + wide + (SENT_BYTES if size > 1 else 0)
+    what = {"neighbours": entries * each, "nodes": n * (NODE_BYTES + 4 * candidates)}
+    what["sorted neighbours"] = min(entries, MOST_SORTED) * SORTED_BYTES
     if known:
         what["known communities"] = n * KNOWN_BYTES
     if levels:

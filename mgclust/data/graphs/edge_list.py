@@ -251,7 +251,7 @@ def _is_header(first: list[str], below: list[list[str]], asked: Requested) -> tu
     if asked.header is not None:
         return asked.header, ""
     said = [asked.columns] if isinstance(asked.columns, str) else asked.columns or []
-    if any(isinstance(each, str) and not each.isdigit() for each in (*said, *asked.roles.values())):
+    if any(isinstance(each, str) and not each.isdecimal() for each in (*said, *asked.roles.values())):
         return True, ""
     if names_nodes(first):
         return True, ""

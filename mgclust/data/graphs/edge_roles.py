@@ -160,7 +160,7 @@ def _position(names: Sequence[str], asked: Any, role: str, name: str) -> int | N
             return int(asked)
     elif list(names).count(asked) == 1:
         return list(names).index(asked)
-    elif isinstance(asked, str) and asked.isdigit() and int(asked) < len(names):
+    elif isinstance(asked, str) and asked.isdecimal() and len(asked) < 19 and int(asked) < len(names):
         return int(asked)
     listed = shortened(", ".join(map(repr, names[:20])), 80)
     raise InputError(f"{role}={asked!r} is not a column of {name}; give one of {listed}, or a position from 0.")

@@ -79,9 +79,6 @@ class GraphKernels(Protocol):
             Partner of each node, or -1. Overwritten.
         """
 
-    def ascending(self, rows: Adjacency) -> Adjacency:
-        """Return rows whose columns ascend; on the CPU they always do."""
-
     def contract(self, rows: Adjacency, ids: Array, *, count: int) -> Adjacency:
         """Sum the entries of local rows for each pair of groups that they connect, without entries within a group.
 
@@ -239,7 +236,7 @@ class GraphKernels(Protocol):
         activated: Array,
         tally: Array,
     ) -> bool:
-        """Do all turns of a sweep in one call, if this rank owns all nodes and one thread is enough for the graph.
+        """Do all turns of a sweep in one call, if this rank owns all nodes and the device gains from it.
 
         Each turn does the work of `propose_moves`, `apply_moves` and `activate_neighbors`; see there for parameters.
 

@@ -16,7 +16,7 @@ class Adjacency:
 
     first: int  # number of the first node
     starts: Array  # int64 array of shape (rows + 1,): start of each node's neighbours
-    columns: Array  # int32 array of shape (entries,): neighbours, ascending within a row, each once
+    columns: Array  # int32 array of shape (entries,): neighbours, each once within a row, in any order
     weights: Array | None  # int32 or int64 array of shape (entries,), all positive; None: all are 1
     # results about the lengths of the rows, and work arrays, which kernels keep for their next calls
     plan: dict[str, Any] = field(default_factory=dict)

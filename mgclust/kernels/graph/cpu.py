@@ -1,6 +1,6 @@
 """Adjacency rows on the CPU: moves between communities, matching, groups of nodes, contraction."""
 
-from mgclust.kernels.graph.cpu_contraction import ascending, contract, rows_of_edges
+from mgclust.kernels.graph.cpu_contraction import contract, rows_of_edges
 from mgclust.kernels.graph.cpu_groups import propagate_roots, relabel, sum_by_id, weights_before
 from mgclust.kernels.graph.cpu_matching import best_partners, match_mutual
 from mgclust.kernels.graph.cpu_moves import activate_neighbors, apply_moves, cross_weight, propose_moves, sweep_alone
@@ -9,7 +9,6 @@ from mgclust.kernels.graph.cpu_parts import join_rows, split_rows
 __all__ = [
     "activate_neighbors",
     "apply_moves",
-    "ascending",
     "best_partners",
     "contract",
     "cross_weight",

@@ -1,8 +1,10 @@
 """Functions that graph kernels share on the CPU: division of rows among threads, weights, and sums by key of one row.
 
-Each task computes sums by key in a small hash table. The size of the table depends on the longest row, not on the
-graph. So the table stays in the nearest cache, and many threads need little memory. Weights and their sums are
-integers, so the result depends neither on the order of the entries nor on the number of threads.
+Each thread sums the weights of a row by key, a number below n, in the lists ``found`` (keys) and ``sums``. A table of
+places tells whether a key is in the list: ``places[key]`` is its position in the list, plus a number that is above all
+places of earlier rows. So the table need not be emptied after a row. Larger graphs have a hash table of `MOST_PLACES`,
+so that many threads need little memory. Weights and their sums are integers, so the result depends neither on the
+order of the entries nor on the number of threads.
 """
 
 from __future__ import annotations
@@ -18,27 +20,27 @@ from mgclust.kernels.toolkit.cpu_compiler import inlined
 from mgclust.kernels.toolkit.threads import run_tasks, thread_count
 
 __all__ = [
-    "EMPTY",
+    "add_weight",
     "clear_others",
     "each_part",
-    "empty_table",
     "factors",
+    "first_place",
+    "in_one_part",
     "longest_row",
     "mix",
+    "new_places",
     "parts_of",
     "score",
-    "slot_of",
-    "table_bits",
     "unsigned",
     "weight_of",
     "weights_or_none",
 ]
 
 Array = Any
-EMPTY = -1
 ALONE = 1 << 16  # one thread reads up to this number of entries before another thread has started
 PART = 1 << 14  # minimum number of entries per task
-FINEST = 3  # log2 of the size of the smallest table
+MOST_PLACES = 1 << 14  # places of a table, unless a row has more than half as many entries
+LAST_PLACE = 2**31 - 1
 NO_WEIGHTS = np.empty(0, np.int32)
 
 
@@ -83,10 +85,15 @@ def weights_or_none(weights: Array | None) -> Array:
     return NO_WEIGHTS if weights is None else weights
 
 
-def empty_table(keys: int) -> tuple[Array, Array]:
-    """Return an empty hash table for sums by up to `keys` keys: its keys and its sums; see `table_bits`."""
-    size = 1 << max(FINEST, (2 * keys - 1).bit_length())
-    return np.full(size, EMPTY, np.int32), np.zeros(size, np.int64)
+def new_places(n: int, longest: int) -> Array:
+    """Return a table for `add_weight`: places of keys below n, for rows of at most `longest` entries.
+
+    Its last element is the place of the next row's first key.
+    """
+    size = 1 << (max(min(n, MOST_PLACES), 2 * longest) - 1).bit_length()
+    places = np.zeros(size + 1, np.int32)
+    places[size] = 1
+    return places
 
 
 def factors(gain: Gain) -> tuple[float, float]:
@@ -124,19 +131,32 @@ mix = inlined(splitmix64)
 
 
 @inlined
-def table_bits(keys: int) -> int:
-    """Return log2 of the size of a table that is at most half full with `keys` keys."""
-    bits = FINEST
-    while (1 << bits) < 2 * keys:
-        bits += 1
-    return bits
+def first_place(places: Any, entries: int) -> Any:
+    """Return the place of the first key of a row with a number of entries; empty the table if numbers have run out."""
+    size = len(places) - 1
+    if places[size] > LAST_PLACE - entries:
+        for i in range(size):
+            places[i] = 0
+        places[size] = 1
+    return np.int64(places[size])
 
 
 @inlined
-def slot_of(keys: Any, bits: int, key: Any) -> Any:
-    """Return the slot that holds a key, or the empty slot where it belongs."""
-    mask = (1 << bits) - 1
-    slot = (np.int64(key) * 2654435769 & 0xFFFFFFFF) >> (32 - bits)
-    while keys[slot] != key and keys[slot] != EMPTY:
-        slot = (slot + 1) & mask
-    return slot
+def add_weight(key: Any, weight: Any, places: Any, first: Any, found: Any, sums: Any, start: Any, count: Any) -> Any:
+    """Add a weight to the sum of its key, one of `count` keys in `found` and `sums` from `start` on; return the count.
+
+    After a row, the caller adds the count to the last element of `places`.
+    """
+    mask = len(places) - 2
+    slot = unsigned(key & mask)
+    at = np.int64(places[slot]) - first
+    while at >= 0 and found[np.uint64(start + at)] != key:  # the place of another key, in a table with fewer than n
+        slot = unsigned((slot + 1) & mask)
+        at = np.int64(places[slot]) - first
+    if at >= 0:
+        sums[np.uint64(start + at)] += weight
+        return count
+    places[slot] = first + count
+    found[np.uint64(start + count)] = key
+    sums[np.uint64(start + count)] = weight
+    return count + 1

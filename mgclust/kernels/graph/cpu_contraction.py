@@ -2,37 +2,35 @@
 
 ::
 
-    local rows, by several threads      count the entries that leave the row's group
-    local rows in the order of groups   compute each row's place, after the other rows of its group
-    local rows, by several threads      write the counted entries to the row's place: groups of their ends, weights
-    new rows, by several threads        add up equal columns in a small hash table, then sort the columns
-    all new rows                        copy the threads' parts to consecutive places
+    groups                              list the rows of each group
+    groups, by several threads          read the entries of its rows, and add up weights by the group of the other end
+    all groups                          copy the threads' parts to consecutive places
 
-If communities are good, few entries leave their group, so most need only the first step. Everything except the hash
-table is read sequentially.
+The columns of a new row are in the order in which they were found, because sorting them takes as long as the sums, and
+no function needs an order.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from mgclust.kernels.graph.adjacency import Adjacency
 from mgclust.kernels.graph.cpu_adjacency import (
-    EMPTY,
-    each_part,
-    empty_table,
+    add_weight,
+    first_place,
+    new_places,
     parts_of,
-    slot_of,
-    table_bits,
+    unsigned,
     weight_of,
     weights_or_none,
 )
 from mgclust.kernels.toolkit.cpu_compiler import called, compiled, inlined
 from mgclust.kernels.toolkit.threads import run_tasks
 
-__all__ = ["ascending", "contract", "rows_of_edges", "sum_pairs"]
+__all__ = ["contract", "rows_of_edges", "sum_pairs"]
 
 Array = Any
 SHORT = 24  # up to this number of columns are sorted by insertion, and more by digits
@@ -46,55 +44,64 @@ def rows_of_edges(edges: list[tuple[Array, Array, Array | None]], *, count: int)
 
 
 def sum_pairs(row: Array, column: Array, weight: Array | None, *, count: int, first: int, stop: int) -> Adjacency:
-    """Return the rows first .. stop - 1 of pairs in any order; equal pairs become one, and loops are dropped."""
+    """Return rows first .. stop - 1 of pairs in any order: equal pairs are summed, and loops are dropped."""
     weights = weights_or_none(weight)
     starts = np.zeros(stop - first + 1, np.int64)
     columns, moved = np.empty(len(row), np.int32), np.empty(len(weights), weights.dtype)
     sort_by_row(row, column, weights, first, starts, columns, moved)
-    rows = _fold(first, count, starts, columns, moved)
-    if weight is None and (not rows.entries or rows.weights.max() == 1):
-        rows.weights = None
-    return rows
+    sums = moved if len(moved) else np.empty(len(columns), moved.dtype)
+
+    def fold(begin: int, end: int, lengths: Array, places: Array) -> int:
+        longest = max(1, int((starts[begin + 1 : end + 1] - starts[begin:end]).max(initial=0)))
+        work = np.empty(longest, np.int64), np.empty(longest, np.int64), np.empty(1 << RADIX, np.int64)
+        return fold_rows(begin, end, first, count, starts, columns, moved, sums, lengths, places, *work)
+
+    lengths = _in_parts(starts, count, fold, columns, sums)
+    alike = weight is None and (not len(sums) or sums.max() == 1)
+    return Adjacency(first, _starts(lengths), columns, None if alike else sums)
 
 
 def contract(rows: Adjacency, ids: Array, *, count: int) -> Adjacency:
     weights = weights_or_none(rows.weights)
-    places, starts = np.empty(rows.rows, np.int64), np.zeros(count + 1, np.int64)
-    each_part(rows, lambda start, stop: leaving(start, stop, rows.first, rows.starts, rows.columns, ids, places))
-    arrange(ids, rows.first, places, starts)
-    kept = int(starts[count])
-    columns, moved = np.empty(kept, np.int32), np.empty(min(kept, len(weights)), weights.dtype)
+    members, first_member = np.empty(rows.rows, np.int32), np.zeros(count + 1, np.int64)
+    room = np.zeros(count + 1, np.int64)  # where the entries of a group begin if all of them are kept
+    list_members(ids, rows.first, rows.starts, members, first_member, room)
+    columns, sums = np.empty(rows.entries, np.int32), np.empty(rows.entries, weights.dtype)
 
-    def body(start: int, stop: int) -> None:
-        leave(start, stop, rows.first, rows.starts, rows.columns, weights, ids, places, columns, moved)
+    def merge(begin: int, end: int, lengths: Array, places: Array) -> int:
+        return merge_rows(
+            begin, end, rows.first, rows.starts, rows.columns, weights, ids, members, first_member, int(room[begin]),
+            columns, sums, lengths, places,
+        )  # fmt: skip
 
-    each_part(rows, body)
-    return _fold(0, count, starts, columns, moved)
-
-
-def ascending(rows: Adjacency) -> Adjacency:
-    return rows
+    lengths = _in_parts(room, count, merge, columns, sums)
+    return Adjacency(0, _starts(lengths), columns, sums)
 
 
-def _fold(first: int, count: int, starts: Array, columns: Array, weights: Array) -> Adjacency:
-    """Add up equal columns of each row, and close the gaps, in place: fresh memory takes more time than the sums.
+def _starts(lengths: Array) -> Array:
+    return np.concatenate([[0], lengths.cumsum(dtype=np.int64)])
 
-    The rows are numbered from `first` on, and their columns are less than `count`.
+
+def _in_parts(
+    starts: Array, keys: int, write: Callable[[int, int, Array, Array], int], columns: Array, sums: Array
+) -> Array:
+    """Call `write` for parts of the rows, close the gaps between the parts, and return the lengths of the rows.
+
+    ``write(begin, end, lengths, places)`` writes the entries of rows begin..end-1 to `columns` and `sums`, without gaps
+    from ``starts[begin]`` on, and returns their number.
     """
-    sums = weights if len(weights) else np.empty(len(columns), weights.dtype)
     lengths = np.empty(len(starts) - 1, np.int32)
+    longest = min(keys, int(np.diff(starts).max(initial=1)))
     parts = parts_of(starts)
     written = np.zeros(len(parts), np.int64)
+    places: dict[int, Array] = {}  # a table for each thread
 
-    def add_up(index: int, _: int) -> None:
-        begin, end = parts[index], parts[index + 1]
-        longest = max(1, int((starts[begin + 1 : end + 1] - starts[begin:end]).max(initial=0)))
-        keys, table = empty_table(longest)
-        found, spare, ends = (np.empty(size, np.int64) for size in (longest, longest, 1 << RADIX))
-        room = keys, table, found, spare, ends
-        written[index + 1] = fold(begin, end, first, count, starts, columns, weights, sums, lengths, *room)
+    def task(index: int, thread: int) -> None:
+        if thread not in places:
+            places[thread] = new_places(keys, longest)
+        written[index + 1] = write(parts[index], parts[index + 1], lengths, places[thread])
 
-    run_tasks(len(parts) - 1, add_up)
+    run_tasks(len(parts) - 1, task)
     ends = written.cumsum()
     for index in range(1, len(parts) - 1):
         begin, end, gap = ends[index], ends[index + 1], starts[parts[index]] - ends[index]
@@ -103,9 +110,7 @@ def _fold(first: int, count: int, starts: Array, columns: Array, weights: Array)
     total = int(ends[-1])
     columns.resize(total, refcheck=False)
     sums.resize(total, refcheck=False)
-    starts[0] = 0
-    np.cumsum(lengths, out=starts[1:])
-    return Adjacency(first, starts, columns, sums)
+    return lengths
 
 
 @compiled
@@ -130,31 +135,23 @@ def sort_by_row(
 
 
 @compiled
-def leaving(start: int, stop: int, first: int, starts: Array, columns: Array, ids: Array, counts: Array) -> None:
-    """Count the entries of rows start..stop-1 that leave the group."""
-    for row in range(start, stop):
-        own, count = ids[first + row], 0
-        for entry in range(starts[row], starts[row + 1]):
-            count += ids[columns[entry]] != own
-        counts[row] = count
+def list_members(ids: Array, first: int, starts: Array, members: Array, first_member: Array, room: Array) -> None:
+    """List the rows by group in `members`; fill `first_member` and `room`, which are 0 before, from each group's start.
 
-
-@compiled
-def arrange(ids: Array, first: int, places: Array, starts: Array) -> None:
-    """Replace each row's count by its place in the order of groups; fill `starts`, which is 0 before."""
-    for row in range(len(places)):
-        starts[ids[first + row]] += places[row]
-    at = 0
-    for i in range(len(starts)):
-        length = starts[i]
-        starts[i] = at
-        at += length
-    for row in range(len(places)):
+    `room` counts the entries of a group's rows.
+    """
+    for row in range(len(members)):
         i = ids[first + row]
-        at = starts[i]
-        starts[i] += places[row]
-        places[row] = at
-    _ends_to_starts(starts)
+        first_member[i + 1] += 1
+        room[i + 1] += starts[row + 1] - starts[row]
+    for i in range(1, len(room)):
+        first_member[i] += first_member[i - 1]
+        room[i] += room[i - 1]
+    for row in range(len(members)):
+        i = ids[first + row]
+        members[first_member[i]] = row
+        first_member[i] += 1
+    _ends_to_starts(first_member)
 
 
 @inlined
@@ -166,32 +163,43 @@ def _ends_to_starts(starts: Array) -> None:
 
 
 @compiled
-def leave(
-    start: int,
-    stop: int,
+def merge_rows(
+    begin: int,
+    end: int,
     first: int,
     starts: Array,
     columns: Array,
     weights: Array,
     ids: Array,
+    members: Array,
+    first_member: Array,
+    at: int,
+    found: Array,
+    sums: Array,
+    lengths: Array,
     places: Array,
-    kept: Array,
-    moved: Array,
-) -> None:
-    """Write, to the rows' places, those entries of rows start..stop-1 that leave their group."""
-    for row in range(start, stop):
-        own, at = ids[first + row], places[row]
-        for entry in range(starts[row], starts[row + 1]):
-            i = ids[columns[entry]]
-            if i != own:
-                kept[at] = i
-                if len(weights):
-                    moved[at] = weights[entry]
-                at += 1
+) -> int:
+    """Write the sums of groups begin..end-1 from `at` on; return their number."""
+    begun = at
+    for i in range(begin, end):
+        entries = 0
+        for j in range(first_member[i], first_member[i + 1]):
+            entries += starts[members[j] + 1] - starts[members[j]]
+        place, k = first_place(places, entries), 0
+        for j in range(first_member[i], first_member[i + 1]):
+            row = members[j]
+            for entry in range(starts[row], starts[row + 1]):
+                key = ids[unsigned(columns[entry])]
+                if key != i:
+                    k = add_weight(key, weight_of(weights, entry), places, place, found, sums, at, k)
+        places[len(places) - 1] = place + k
+        lengths[i] = k
+        at += k
+    return at - begun
 
 
 @compiled
-def fold(
+def fold_rows(
     begin: int,
     end: int,
     first: int,
@@ -201,52 +209,37 @@ def fold(
     weights: Array,
     sums: Array,
     lengths: Array,
-    keys: Array,
-    table: Array,
-    found: Array,
+    places: Array,
+    order: Array,
     spare: Array,
     ends: Array,
 ) -> int:
     """Sort rows begin..end-1 and add up equal columns, in place; return the number of entries that are left.
 
-    The entries are packed from ``starts[begin]`` on. The last five arguments are work arrays for the longest of the
-    rows; the hash table (`keys`, `table`) is empty before and after.
+    The entries are packed from ``starts[begin]`` on. The last three arguments are work arrays for the longest of the
+    rows. The rows are numbered from `first` on, and their columns are less than `count`.
     """
     at = starts[begin]
     for row in range(begin, end):
-        start, k = starts[row], starts[row + 1] - starts[row]
-        k = sum_columns(first + row, start, k, columns, weights, keys, table, found)
-        if k > SHORT:
-            sort_digits(found, spare, ends, k, count)
-        else:
-            insert_all(found, k)
+        place, k = first_place(places, starts[row + 1] - starts[row]), 0
+        for entry in range(starts[row], starts[row + 1]):
+            key, weight = columns[entry], weight_of(weights, entry)
+            if key != first + row:
+                k = add_weight(key, weight, places, place, columns, sums, at, k)
+        places[len(places) - 1] = place + k
         for i in range(k):
-            slot = found[i] & 0xFFFFFFFF
-            columns[at + i], sums[at + i] = found[i] >> 32, table[slot]
-            keys[slot], table[slot] = EMPTY, 0
+            order[i] = np.int64(columns[at + i]) << 32 | i
+        if k > SHORT:
+            sort_digits(order, spare, ends, k, count)
+        else:
+            insert_all(order, k)
+        for i in range(k):
+            spare[i] = sums[at + (order[i] & 0xFFFFFFFF)]
+        for i in range(k):
+            columns[at + i], sums[at + i] = order[i] >> 32, spare[i]
         at += k
         lengths[row] = k
     return at - starts[begin]
-
-
-@inlined
-def sum_columns(row: int, first: int, k: int, columns: Any, weights: Any, keys: Any, table: Any, found: Any) -> int:
-    """Add up equal columns of a row, except for the row's own number; return the number of distinct columns.
-
-    For each column, ``column << 32 | slot`` is written to `found`; this slot of the table has the column's sum.
-    """
-    bits, kept = table_bits(k), 0
-    for i in range(first, first + k):
-        key = columns[i]
-        if key == row:
-            continue
-        slot = slot_of(keys, bits, key)
-        if keys[slot] == EMPTY:
-            keys[slot] = key
-            found[kept] = np.int64(key) << 32 | slot
-            kept += 1
-        table[slot] += weight_of(weights, i)
-    return kept
 
 
 @inlined

@@ -6,6 +6,7 @@ depends only on the arguments. Gains are compared in the type in which `score` c
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,26 +14,27 @@ import numpy as np
 from mgclust.base.hashing import GOLDEN
 from mgclust.kernels.graph.adjacency import Adjacency, Gain
 from mgclust.kernels.graph.cpu_adjacency import (
-    EMPTY,
+    add_weight,
     clear_others,
     each_part,
-    empty_table,
     factors,
+    first_place,
     in_one_part,
     longest_row,
     mix,
+    new_places,
     score,
-    slot_of,
-    table_bits,
     unsigned,
     weight_of,
     weights_or_none,
 )
 from mgclust.kernels.toolkit.cpu_compiler import called, compiled, inlined, signed
+from mgclust.kernels.toolkit.threads import run_tasks, thread_count
 
 __all__ = ["activate_neighbors", "apply_moves", "cross_weight", "propose_moves", "sweep_alone"]
 
 Array = Any
+NODES = 1 << 11  # minimum number of nodes per task
 MAX_RISE = 2.0**41  # no move raises modularity by more than 2; rises of other objectives are cut off there
 
 
@@ -56,7 +58,7 @@ def propose_moves(
     sums = []
 
     def body(start: int, stop: int) -> None:
-        room = _room(rows) if in_one_part(rows) else _new_room(longest_row(rows))
+        room = _room(rows, 0, len(labels)) if in_one_part(rows) else _new_room(rows, len(labels))
         sums.append(
             propose(
                 start, stop, rows.first, rows.starts, rows.columns, weights, strength, labels, totals, active, two_m,
@@ -83,26 +85,62 @@ def sweep_alone(
     activated: Array,
     tally: Array,
 ) -> bool:
-    if not in_one_part(rows):
+    if rows.rows < len(labels):
         return False
     two_m, factor = factors(gain)
-    sweep(
-        rows.rows, rows.starts, rows.columns, weights_or_none(rows.weights), strength, labels, totals, active, two_m,
-        factor, classes, signed(salt), activated, tally, np.empty(rows.rows, np.int32), *_room(rows),
-    )  # fmt: skip
+    graph = rows.starts, rows.columns, weights_or_none(rows.weights), strength, labels, totals
+    queue, proposal = np.empty(rows.rows, np.int32), np.empty(rows.rows, np.int32)
+    first = np.zeros(classes + 1, np.int64)
+    if in_one_part(rows):
+        room = _room(rows, 0, len(labels))
+        sweep(*graph, active, two_m, factor, signed(salt), activated, tally, queue, first, proposal, *room)
+        return True
+    list_active(active, signed(salt), proposal, queue, first)
+    for begin, end in pairwise(first.tolist()):
+        tasks = max(1, min(8 * thread_count(), (end - begin) // NODES))
+        bounds = [begin + (end - begin) * index // tasks for index in range(tasks + 1)]
+        tally += _turn_in_threads(rows, graph, (two_m, factor), queue, proposal, activated, bounds)
     return True
 
 
-def _room(rows: Adjacency) -> tuple[Array, ...]:
-    """Return work arrays that successive calls on all rows share, because small graphs take thousands of calls."""
-    room = rows.plan.get("room")
-    if room is None:
-        room = rows.plan["room"] = _new_room(longest_row(rows))
-    return room
+def _turn_in_threads(
+    rows: Adjacency,
+    graph: tuple[Array, ...],
+    constants: tuple[Any, Any],
+    queue: Array,
+    proposal: Array,
+    activated: Array,
+    bounds: list[int],
+) -> Array:
+    """Do a turn of a sweep, for the nodes between the bounds of a queue; return the turn's `tally`."""
+    starts, columns, _, strength, labels, totals = graph
+    tally = np.zeros((len(bounds) - 1, 2), np.int64)
+
+    def propose_part(index: int, thread: int) -> None:
+        room = _room(rows, thread, len(labels))
+        tally[index] = propose_queued(bounds[index], bounds[index + 1], queue, *graph, *constants, proposal, *room)
+
+    def activate_part(index: int, _: int) -> None:
+        activate_queued(bounds[index], bounds[index + 1], queue, proposal, starts, columns, labels, activated)
+
+    run_tasks(len(tally), propose_part)
+    move_queued(bounds[0], bounds[-1], queue, proposal, strength, labels, totals)
+    run_tasks(len(tally), activate_part)
+    sums: Array = tally.sum(axis=0)
+    return sums
 
 
-def _new_room(longest: int) -> tuple[Array, ...]:
-    return *empty_table(longest), np.empty(longest, np.int32)
+def _room(rows: Adjacency, thread: int, n: int) -> tuple[Array, ...]:
+    """Return work arrays of a thread, which successive calls share."""
+    rooms = rows.plan.setdefault("rooms", {})
+    if thread not in rooms:
+        rooms[thread] = _new_room(rows, n)
+    return rooms[thread]
+
+
+def _new_room(rows: Adjacency, n: int) -> tuple[Array, ...]:
+    longest = longest_row(rows)
+    return new_places(n, longest), np.empty(longest, np.int32), np.empty(longest, np.int64)
 
 
 def apply_moves(proposal: Array, strength: Array, labels: Array, totals: Array) -> None:
@@ -128,8 +166,8 @@ def cross_weight(rows: Adjacency, labels: Array) -> int:
     return sum(sums)
 
 
-@called
-def _propose(
+@compiled
+def propose(
     start: int,
     stop: int,
     first: int,
@@ -146,126 +184,241 @@ def _propose(
     turn: int,
     salt: int,
     out: Array,
-    keys: Array,
+    places: Array,
+    found: Array,
     sums: Array,
-    slots: Array,
 ) -> Any:
     """Fill `out` for rows start..stop-1; return the number of moves, and the added modularity in units of 2^-40.
 
-    The last three arguments are work arrays for the longest row. The hash table (`keys`, `sums`) is empty before and
-    after each call.
+    The last three arguments are work arrays for the longest row; see `add_weight`.
     """
-    square = np.float64(two_m) * np.float64(two_m)
-    nothing = two_m * 0
     moves, gained = 0, np.int64(0)
     for row in range(start, stop):
         v = first + row
         out[v] = -1
-        if active[v] == 0:
+        if active[v] == 0 or class_of(v, classes, salt) != turn:
             continue
-        if classes > 1:
-            h = mix(np.uint64(v) * np.uint64(GOLDEN) + np.uint64(salt))
-            if np.int64(h >> np.uint64(33)) % classes != turn:
-                continue
-        a, d = labels[v], strength[v]
-        best, to, own = best_label(
-            starts[row], starts[row + 1], a, d, columns, weights, labels, totals, two_m, factor, keys, sums, slots
-        )
-        stay = score(two_m, factor, own, d, totals[a] - d)
-        if to < 0 or best <= stay:
-            best, to = stay, -1
-        if totals[v] == 0 and nothing > best:
-            best, to = nothing, v
+        to, rise = best_move(
+            v, starts[row], starts[row + 1], columns, weights, strength, labels, totals, two_m, factor, places, found,
+            sums,
+        )  # fmt: skip
         if to >= 0:
             out[v] = to
             moves += 1
-            rise = np.rint(np.float64(best - stay) * 2.0 / square * 1099511627776.0)
-            gained += np.int64(min(rise, MAX_RISE))
+            gained += rise
     return moves, gained
 
 
-@compiled
-def propose(
-    start: int, stop: int, first: int, starts: Array, columns: Array, weights: Array, strength: Array, labels: Array,
-    totals: Array, active: Array, two_m: Any, factor: Any, classes: int, turn: int, salt: int, out: Array, keys: Array,
-    sums: Array, slots: Array,
-) -> Any:  # fmt: skip
-    """Call `_propose`; Python can call this function."""
-    return _propose(
-        start, stop, first, starts, columns, weights, strength, labels, totals, active, two_m, factor, classes, turn,
-        salt, out, keys, sums, slots,
-    )  # fmt: skip
+@inlined
+def class_of(v: int, classes: int, salt: int) -> Any:
+    """Return the turn of a node."""
+    h = mix(np.uint64(v) * np.uint64(GOLDEN) + np.uint64(salt))
+    return np.int64(h >> np.uint64(33)) % classes
+
+
+@called
+def _list_active(active: Array, salt: int, turns: Array, queue: Array, first: Array) -> None:
+    """List the active nodes by turn in `queue`, and fill `first`, which is 0 before; `turns` is a work array."""
+    for v in range(len(active)):
+        if active[v]:
+            turns[v] = class_of(v, len(first) - 1, salt)
+            first[turns[v] + 1] += 1
+    for turn in range(1, len(first)):
+        first[turn] += first[turn - 1]
+    for v in range(len(active)):
+        if active[v]:
+            queue[first[turns[v]]] = v
+            first[turns[v]] += 1
+    for turn in range(len(first) - 1, 0, -1):
+        first[turn] = first[turn - 1]
+    first[0] = 0
+
+
+@called
+def _propose_queued(
+    begin: int,
+    end: int,
+    queue: Array,
+    starts: Array,
+    columns: Array,
+    weights: Array,
+    strength: Array,
+    labels: Array,
+    totals: Array,
+    two_m: Any,
+    factor: Any,
+    proposal: Array,
+    places: Array,
+    found: Array,
+    sums: Array,
+) -> Any:
+    """Do `propose` for the nodes at begin..end-1 of a queue; `proposal` has the order of the queue."""
+    moves, gained = 0, np.int64(0)
+    for i in range(begin, end):
+        v = queue[i]
+        to, rise = best_move(
+            v, starts[v], starts[v + 1], columns, weights, strength, labels, totals, two_m, factor, places, found, sums
+        )
+        proposal[i] = to
+        if to >= 0:
+            moves += 1
+            gained += rise
+    return moves, gained
+
+
+@called
+def _move_queued(
+    begin: int, end: int, queue: Array, proposal: Array, strength: Array, labels: Array, totals: Array
+) -> None:
+    """Move the nodes at begin..end-1 of a queue, and their strength, to the proposed communities."""
+    for i in range(begin, end):
+        if proposal[i] >= 0:
+            v, to = queue[i], proposal[i]
+            totals[labels[v]] -= strength[v]
+            totals[to] += strength[v]
+            labels[v] = to
+
+
+@called
+def _activate_queued(
+    begin: int, end: int, queue: Array, proposal: Array, starts: Array, columns: Array, labels: Array, active: Array
+) -> None:
+    """Do `activate` for the nodes at begin..end-1 of a queue."""
+    for i in range(begin, end):
+        if proposal[i] >= 0:
+            v = queue[i]
+            for entry in range(starts[v], starts[v + 1]):
+                if labels[columns[entry]] != labels[v]:
+                    active[columns[entry]] = 1
 
 
 @compiled
 def sweep(
-    rows: int, starts: Array, columns: Array, weights: Array, strength: Array, labels: Array, totals: Array,
-    active: Array, two_m: Any, factor: Any, classes: int, salt: int, activated: Array, tally: Array, out: Array,
-    keys: Array, sums: Array, slots: Array,
+    starts: Array, columns: Array, weights: Array, strength: Array, labels: Array, totals: Array, active: Array,
+    two_m: Any, factor: Any, salt: int, activated: Array, tally: Array, queue: Array, first: Array, proposal: Array,
+    places: Array, found: Array, sums: Array,
 ) -> None:  # fmt: skip
     """Do all turns of a sweep, for `sweep_alone`."""
-    for turn in range(classes):
-        moves, gained = _propose(
-            0, rows, 0, starts, columns, weights, strength, labels, totals, active, two_m, factor, classes, turn, salt,
-            out, keys, sums, slots,
+    _list_active(active, salt, proposal, queue, first)
+    for turn in range(len(first) - 1):
+        begin, end = first[turn], first[turn + 1]
+        moves, gained = _propose_queued(
+            begin, end, queue, starts, columns, weights, strength, labels, totals, two_m, factor, proposal, places,
+            found, sums,
         )  # fmt: skip
         if moves:
-            _move(out, strength, labels, totals)
-            _activate(0, rows, 0, starts, columns, out, labels, activated)
+            _move_queued(begin, end, queue, proposal, strength, labels, totals)
+            _activate_queued(begin, end, queue, proposal, starts, columns, labels, activated)
         tally[0] += moves
         tally[1] += gained
 
 
-@inlined
-def better(g: Any, b: Any, best: Any, to: Any) -> bool:
-    """Return whether a community b with score g comes before the best so far; ties go to the lowest number."""
-    return to < 0 or g > best or (g == best and b < to)
+@compiled
+def list_active(active: Array, salt: int, turns: Array, queue: Array, first: Array) -> None:
+    """Call `_list_active`; Python can call this function."""
+    _list_active(active, salt, turns, queue, first)
+
+
+@compiled
+def propose_queued(
+    begin: int, end: int, queue: Array, starts: Array, columns: Array, weights: Array, strength: Array, labels: Array,
+    totals: Array, two_m: Any, factor: Any, proposal: Array, places: Array, found: Array, sums: Array,
+) -> Any:  # fmt: skip
+    """Call `_propose_queued`; Python can call this function."""
+    return _propose_queued(
+        begin, end, queue, starts, columns, weights, strength, labels, totals, two_m, factor, proposal, places, found,
+        sums,
+    )  # fmt: skip
+
+
+@compiled
+def move_queued(
+    begin: int, end: int, queue: Array, proposal: Array, strength: Array, labels: Array, totals: Array
+) -> None:
+    """Call `_move_queued`; Python can call this function."""
+    _move_queued(begin, end, queue, proposal, strength, labels, totals)
+
+
+@compiled
+def activate_queued(
+    begin: int, end: int, queue: Array, proposal: Array, starts: Array, columns: Array, labels: Array, active: Array
+) -> None:
+    """Call `_activate_queued`; Python can call this function."""
+    _activate_queued(begin, end, queue, proposal, starts, columns, labels, active)
 
 
 @inlined
-def best_label(
+def best_move(
+    v: int,
     begin: int,
     end: int,
-    a: int,
-    d: Any,
     columns: Any,
     weights: Any,
+    strength: Any,
     labels: Any,
     totals: Any,
     two_m: Any,
     factor: Any,
-    keys: Any,
+    places: Any,
+    found: Any,
     sums: Any,
-    slots: Any,
 ) -> Any:
-    """Return the best score among the labels of a row other than its own label a, its label, and the weight to a.
-
-    The hash table is empty before and after each call. It does not hold label a, which most neighbours have.
-    """
-    bits, k, own = table_bits(end - begin), 0, np.int64(0)
+    """Return the label to which a node moves, or -1, and the modularity that this adds, in units of 2^-40."""
+    a, d = labels[v], strength[v]
+    place, k, own = first_place(places, end - begin), np.int64(0), np.int64(0)
     for entry in range(begin, end):
         b = labels[unsigned(columns[entry])]
-        if b == a:
+        if b == a:  # most neighbours have this label
             own += weight_of(weights, entry)
-            continue
-        slot = slot_of(keys, bits, b)
-        if keys[slot] == EMPTY:
-            keys[slot] = b
-            slots[k] = slot
-            k += 1
-        sums[slot] += weight_of(weights, entry)
-    best, to = two_m * 0, np.int64(-1)
+        else:
+            k = add_weight(b, weight_of(weights, entry), places, place, found, sums, np.int64(0), k)
+    places[len(places) - 1] = place + k
+    stay, to = score(two_m, factor, own, d, totals[a] - d), np.int64(-1)
+    best = stay
     for i in range(k):
-        slot = slots[i]
-        b, g = keys[slot], score(two_m, factor, sums[slot], d, totals[unsigned(keys[slot])])
-        if better(g, b, best, to):
-            best, to = g, np.int64(b)
-        keys[slot], sums[slot] = EMPTY, 0
-    return best, to, own
+        b = np.int64(found[i])
+        g = score(two_m, factor, sums[i], d, totals[unsigned(b)])
+        if g > best or (g == best and 0 <= b < to):  # ties go to the label of the node, then to the lowest label
+            best, to = g, b
+    nothing = two_m * 0
+    if totals[v] == 0 and nothing > best:
+        best, to = nothing, np.int64(v)
+    if to < 0:
+        return to, np.int64(0)
+    square = np.float64(two_m) * np.float64(two_m)
+    rise = np.rint(np.float64(best - stay) * 2.0 / square * 1099511627776.0)
+    return to, np.int64(min(rise, MAX_RISE))
 
 
-@called
-def _move(proposal: Array, strength: Array, labels: Array, totals: Array) -> None:
+@compiled
+def move_listed(
+    begin: int, end: int, queue: Array, proposal: Array, strength: Array, labels: Array, totals: Array
+) -> None:
+    """Move the nodes at begin..end-1 of a queue, and their strength, to the proposed communities."""
+    for i in range(begin, end):
+        if proposal[i] >= 0:
+            v, to = queue[i], proposal[i]
+            totals[labels[v]] -= strength[v]
+            totals[to] += strength[v]
+            labels[v] = to
+
+
+@compiled
+def activate_listed(
+    begin: int, end: int, queue: Array, proposal: Array, starts: Array, columns: Array, labels: Array, active: Array
+) -> None:
+    """Do `activate` for the nodes at begin..end-1 of a queue."""
+    for i in range(begin, end):
+        if proposal[i] >= 0:
+            v = queue[i]
+            label = labels[v]
+            for entry in range(starts[v], starts[v + 1]):
+                if labels[columns[entry]] != label:
+                    active[columns[entry]] = 1
+
+
+@compiled
+def move(proposal: Array, strength: Array, labels: Array, totals: Array) -> None:
     """Move nodes and their strength to the proposed communities."""
     for v in range(len(proposal)):
         to = proposal[v]
@@ -275,8 +428,8 @@ def _move(proposal: Array, strength: Array, labels: Array, totals: Array) -> Non
             labels[v] = to
 
 
-@called
-def _activate(
+@compiled
+def activate(
     start: int, stop: int, first: int, starts: Array, columns: Array, proposal: Array, labels: Array, active: Array
 ) -> None:
     """Activate neighbours of rows start..stop-1; several threads may set the same element to 1 at the same time."""
@@ -286,20 +439,6 @@ def _activate(
             for entry in range(starts[row], starts[row + 1]):
                 if labels[columns[entry]] != label:
                     active[columns[entry]] = 1
-
-
-@compiled
-def move(proposal: Array, strength: Array, labels: Array, totals: Array) -> None:
-    """Call `_move`; Python can call this function."""
-    _move(proposal, strength, labels, totals)
-
-
-@compiled
-def activate(
-    start: int, stop: int, first: int, starts: Array, columns: Array, proposal: Array, labels: Array, active: Array
-) -> None:
-    """Call `_activate`; Python can call this function."""
-    _activate(start, stop, first, starts, columns, proposal, labels, active)
 
 
 @compiled

@@ -1,6 +1,6 @@
 """Adjacency rows on a CUDA device: moves between communities, matching, groups of nodes, contraction."""
 
-from mgclust.kernels.graph.gpu_contraction import ascending, contract, join_rows, rows_of_edges, split_rows
+from mgclust.kernels.graph.gpu_contraction import contract, join_rows, rows_of_edges, split_rows
 from mgclust.kernels.graph.gpu_groups import propagate_roots, relabel, sum_by_id, weights_before
 from mgclust.kernels.graph.gpu_matching import best_partners, match_mutual
 from mgclust.kernels.graph.gpu_moves import activate_neighbors, apply_moves, cross_weight, propose_moves, sweep_alone
@@ -8,7 +8,6 @@ from mgclust.kernels.graph.gpu_moves import activate_neighbors, apply_moves, cro
 __all__ = [
     "activate_neighbors",
     "apply_moves",
-    "ascending",
     "best_partners",
     "contract",
     "cross_weight",

@@ -1,13 +1,14 @@
 """Adjacency rows from pairs and from groups of nodes, on a CUDA device (``contraction.cu``).
 
 A row of the result sums the entries of several rows. Its entries are put into a hash table in shared memory, first to
-count its columns, and then to write them. Rows with too many columns for such a table are sorted by a library. Of each
-row, only the set of columns is determined, not their order; `ascending` sorts the rows where the order matters.
+count its columns, and then to write them. Rows with too many columns for such a table are sorted by a library, and so
+are small graphs. The columns of a row are in any order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from mgclust.kernels.graph.adjacency import Adjacency
 from mgclust.kernels.graph.gpu_adjacency import THREADS, bins, by_rows, functions, whole
 from mgclust.kernels.toolkit.gpu_compiler import compiled, multiprocessors, or_null
 
-__all__ = ["ascending", "contract", "join_rows", "rows_of_edges", "split_rows"]
+__all__ = ["contract", "join_rows", "rows_of_edges", "split_rows"]
 
 Array = Any
 MAX_ENTRIES = 2**31 - 1  # that are sorted in one piece
@@ -32,7 +33,8 @@ BATCH = 1 << 27  # entries that are sorted at once, unless one row has more; `me
 TABLES = ((12, 3072, 256), (13, 6144, 512), (14, LONG, 1024))
 
 
-class Source(NamedTuple):
+@dataclass(frozen=True)
+class Source:
     """Entries whose columns are summed: groups of rows, or single rows."""
 
     rows: Adjacency
@@ -109,17 +111,6 @@ def join_rows(parts: Array, *, count: int, first: int, stop: int, largest: int, 
     _over_all(_module(kind, None), "split_keys", len(keys), *split)
     del keys
     return _fold(Source(_rows_of_pairs([(row, column, weight)], first, stop), stop - first, count, first), 0)
-
-
-def ascending(rows: Adjacency) -> Adjacency:
-    keys = cp.empty(rows.entries, cp.int64)
-    n = int(rows.columns.max()) + 1 if rows.entries else 1
-    nodes = cp.arange(max(n, rows.first + rows.rows), dtype=cp.int32)
-    plain = Adjacency(rows.first, rows.starts, rows.columns, None)
-    by_rows(plain, "keys", nodes, np.int64(len(nodes)), np.int32(0), keys)
-    order = cp.argsort(keys)
-    weights = None if rows.weights is None else rows.weights[order]
-    return Adjacency(rows.first, rows.starts, rows.columns[order], weights)
 
 
 def weight_bits(count: int, largest: int) -> int:
@@ -281,7 +272,14 @@ def _sorted_piece(source: Source, ends: Array, which: Array, sizes: Array, stops
     module = _module(kind, None)
     members = rows.rows if source.members is None else len(source.members)
     for by_block in (False, True):
-        arguments = (np.int64(members), or_null(source.groups), ends, offsets, before, np.int64(source.columns))
+        arguments: tuple[Any, ...] = (
+            np.int64(members),
+            or_null(source.groups),
+            ends,
+            offsets,
+            before,
+            np.int64(source.columns),
+        )
         arguments += (np.int32(source.first), np.int32(bits), np.bool_(by_block), keys, or_null(beside))
         grid = (16 * multiprocessors(),)
         module.get_function("keys_of_groups")(grid, (THREADS,), (*source.arguments, *arguments))
@@ -327,7 +325,7 @@ def _module(kind: np.dtype | None, sums: np.dtype | None) -> Any:
     return compiled("graph/contraction.cu", "float64", WEIGHT=0 if kind is None else 8 * kind.itemsize, OUT=out)
 
 
-def _launch(kernel: Callable, groups: Array, threads: int, shared: int, arguments: tuple[Any, ...]) -> None:
+def _launch(kernel: Any, groups: Array, threads: int, shared: int, arguments: tuple[Any, ...]) -> None:
     """Launch a kernel with one block for each listed row, as many as fit at once."""
     kernel.max_dynamic_shared_size_bytes = max(shared, kernel.max_dynamic_shared_size_bytes)
     at_once = 2048 // threads * multiprocessors()

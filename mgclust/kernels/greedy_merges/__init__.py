@@ -43,7 +43,8 @@ class GreedyMergeKernels(Protocol):
         starts : int64 array of shape (n + 1,)
             Start of each node's neighbours.
         columns : int32 array of shape (nnz,)
-            Neighbours of each node, ascending. The graph is symmetric, without loops and without repeated neighbours.
+            Neighbours of each node, in any order. The graph is symmetric, without loops and without repeated
+            neighbours.
         weights : int64 or float64 array of shape (nnz,)
             Weights of the edges to these neighbours, not negative.
         strength : array of shape (n,), the weights' type

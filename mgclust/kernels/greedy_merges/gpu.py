@@ -46,6 +46,10 @@ def greedy_merges(
             f"n_edges={len(columns) // 2} between different nodes should be <= {MAX_ENTRIES // 2} for "
             "strategy='greedy' on a GPU: use strategy='parallel' or device='cpu'."
         )
+    # The kernel searches for a column in its row, so the columns of a row ascend.
+    row = cp.searchsorted(starts, cp.arange(len(columns)), side="right") - 1
+    order = cp.argsort(row * n + columns)
+    columns, weights = columns[order], weights[order]
     # The sum is computed on the host, so that it is bitwise identical to the sum of the CPU kernel.
     scale = weights.dtype.type(cp.asnumpy(strength).sum()), np.float64(resolution)
     module = module_of(weights.dtype.kind == "i")

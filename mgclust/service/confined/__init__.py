@@ -7,7 +7,8 @@
     child_messages.py    messages of children, checked as if the children were hostile
     confine.py           gives up rights before data are read; system_calls.py    filters system calls
     inputs.py            the inputs of a job, in the process that reads them
-    reader_pool.py       sends orders of the web process to readers; reader_process.py    the process of a reader
+    reader_pool.py       sends orders of the web process to readers; turns.py    a queue per user
+    reader_process.py    the process of a reader
     results.py, folders.py    read logs, results and folders of attempts as untrusted files
     caches.py            cache folders of libraries for children
 """

@@ -1,29 +1,31 @@
 """Orders of the web process to read users' data, which are carried out by `mgclust.service.confined.reader_process`.
 
-If all readers are busy, a request waits for some seconds. If too many other requests wait already, the request is
-rejected. A process that exceeds the time limit of its request is killed, whatever it reads.
+If all readers are busy, a request waits in the queue of its user (`mgclust.service.confined.turns`). If too many
+requests wait already, the user with the most waiting requests loses one of them. A process that exceeds the
+time limit of its request is killed, whatever it reads.
 """
 
 from __future__ import annotations
 
-import contextlib
+import copy
 import errno
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from mgclust.base.errors import InputError, printable
 from mgclust.service.confined.child_messages import MAX_ERROR_CHARACTERS, MAX_READING_BYTES, TOO_LARGE, parse_object
 from mgclust.service.confined.fork_server import ForkServer
+from mgclust.service.confined.turns import Busy, Turns
 from mgclust.service.settings import Settings
 
 __all__ = ["Busy", "LimitExceeded", "Readers"]
 
 MAX_WAITING = 16  # requests that may wait for their turn
-WAIT_SECONDS = 10.0  # wait limit of such a request
+WAIT_SECONDS = 30.0  # wait limit of such a request
 CLOSE_CHECK_SECONDS = 0.2
 MODULE = "mgclust.service.confined.reader_process"
 # One thread per library, so that a reader computes within its limits of memory and time.
@@ -34,20 +36,11 @@ ONE_THREAD_ENVIRONMENT = dict.fromkeys(
 Answer = TypeVar("Answer")
 
 
-class Busy(Exception):
-    """The limit of processes, or of memory for requests, is reached, and enough requests wait already."""
-
-    after = 5  # seconds after which to send the request again
-
-    def __init__(self, sentence: str = "the service is busy reading other data; try again in a few seconds.") -> None:
-        super().__init__(sentence)
-
-
 class LimitExceeded(InputError):
     """A request exceeds the limits of memory or time for reading."""
 
 
-READERS = 2  # processes at once
+READERS = 3  # processes at once, of which one user may have two
 
 ERRORS: dict[str, Callable[[str], Exception]] = {
     "input": InputError, "limit": LimitExceeded, "space": partial(OSError, errno.ENOSPC), "mgclust": RuntimeError,
@@ -64,17 +57,21 @@ class Readers:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+        self._settings, self._user = settings, ""
         self._server = ForkServer(MODULE, adopt=False, variables=ONE_THREAD_ENVIRONMENT)
-        self._turns = threading.Semaphore(READERS)
-        self._lock = threading.Lock()
-        self._waiting = 0
+        self._turns = Turns(READERS, MAX_WAITING, WAIT_SECONDS)
         self._closing = threading.Event()
 
     def close(self) -> None:
         """End all readers, and reject the requests that wait for them."""
         self._closing.set()
         self._server.close()
+
+    def of(self, user: str) -> Self:
+        """Return the same readers for the orders of one user, which wait in the queue of this user."""
+        mine = copy.copy(self)
+        mine._user = user
+        return mine
 
     def serve(self, order: dict[str, Any], check: Callable[[Any], Answer], writable: Sequence[Path] = ()) -> Answer:
         """Carry out an order in a new reader process.
@@ -104,7 +101,7 @@ class Readers:
             "memory": settings.reader_memory,
             **order,
         }
-        with self._turn():
+        with self._turns.turn(self._user):
             line = self._ask(order)
         try:
             answer = parse_object(line)
@@ -114,24 +111,6 @@ class Readers:
         except (ValueError, KeyError, TypeError):
             raise InputError("the process that read the data answered as if the data had taken control.") from None
         raise error
-
-    @contextlib.contextmanager
-    def _turn(self) -> Iterator[None]:
-        with self._lock:
-            if self._waiting >= MAX_WAITING:
-                raise Busy
-            self._waiting += 1
-        try:
-            taken = self._turns.acquire(timeout=WAIT_SECONDS)
-        finally:
-            with self._lock:
-                self._waiting -= 1
-        if not taken:
-            raise Busy
-        try:
-            yield
-        finally:
-            self._turns.release()
 
     def _ask(self, order: dict[str, Any]) -> bytes:
         """Return the line that a new reader answers."""

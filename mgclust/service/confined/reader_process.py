@@ -13,6 +13,7 @@ memory, time and written bytes are limited. Each order runs in a new process, a 
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import math
 import os
@@ -34,9 +35,11 @@ from mgclust.output.report import sample_index, sample_rows
 from mgclust.outside.json_text import parse_json
 from mgclust.outside.rooted_files import RootedFile
 from mgclust.params import check_parameters
+from mgclust.results.label_agreement import adjusted_rand
 from mgclust.results.result import Result, load_result
 from mgclust.service.confined.caches import cache_folders
 from mgclust.service.confined.child_messages import MAX_ERROR_CHARACTERS, MAX_READING_BYTES, TOO_LARGE, Findings
+from mgclust.service.confined.command import command_of
 from mgclust.service.confined.confine import confine, exit_with_parent
 from mgclust.service.confined.fork_server import run_child
 from mgclust.service.confined.inputs import descriptors, open_inputs, ordered_files, restore_names, traceback_of
@@ -101,14 +104,38 @@ def save_choice(order: dict[str, Any]) -> dict[str, Any]:
         raise
     except OSError as error:
         raise InputError(_unreadable(error)) from error
-    report = order["request"].get("report", True)
-    save(found, dataset, Path(order["folder"], "result"), False, report, [], lambda event: None)
+    request = order["request"]
+    before = {*model.center_parameters, *model.discarded_by_centers}
+    kept = {name: value for name, value in request["parameters"].items() if name not in before}
+    command = command_of(request | {"parameters": kept, "centers": order["centers"]})
+    save(
+        found, dataset, Path(order["folder"], "result"), False, request.get("report", True), command, lambda event: None
+    )
     outcome = found.to_dict()
     return {name: outcome[name] for name in Findings._fields}
 
 
+def agreement(order: dict[str, Any]) -> dict[str, Any]:
+    """Return the adjusted Rand index of each pair of results, and notes about pairs without one."""
+    names, notes, found = order["names"], [], []
+    for result, name in zip([order["result"], *order["others"]], names, strict=True):
+        loaded = _result({"result": result})
+        if loaded.labels is None:
+            notes.append(f"{name} is a result of {loaded.method}, which has no labels.")
+        found.append((loaded.labels, loaded.source.get("sha256")))
+    if len({len(labels) for labels, _ in found if labels is not None}) > 1:
+        notes.append("The jobs have different numbers of rows; only jobs with equally many rows are compared.")
+    elif len({source for labels, source in found if labels is not None}) > 1:
+        notes.append("The jobs read different data: check that their rows are the same.")
+    matrix: list[list[float | None]] = [[None] * len(found) for _ in found]
+    for (k, (one, _)), (m, (other, _)) in itertools.combinations_with_replacement(enumerate(found), 2):
+        if one is not None and other is not None and len(one) == len(other):
+            matrix[k][m] = matrix[m][k] = 1.0 if k == m else adjusted_rand(one, other)
+    return {"ari": matrix, "notes": notes}
+
+
 TASKS: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "preview": preview, "labels": labels, "points": points, "save": save_choice,
+    "preview": preview, "labels": labels, "points": points, "save": save_choice, "agreement": agreement,
 }  # fmt: skip
 
 
@@ -139,12 +166,14 @@ def _run_confined(order: dict[str, Any]) -> dict[str, Any]:
         return {"error": why, "kind": "limit"}
     try:
         opened, result = ordered_files(order.get("files", {})), RootedFile(**order["result"])
-        readable: list[str | int] = [result.descriptor(), *descriptors(opened), *cache_folders(order["hidden"])]
+        others = [RootedFile(**each) for each in order.get("others", [])]
+        results = [each.descriptor() for each in (result, *others)]
+        readable: list[str | int] = [*results, *descriptors(opened), *cache_folders(order["hidden"])]
         for folder in order["writable"]:
             tempfile.tempdir = os.environ["TMPDIR"] = folder
         confine(order["hidden"], readable, order["writable"], reading_only=True)
         _limit_resources(order)
-        return {"answer": TASKS[order["do"]](order | {"opened": opened, "result": result})}
+        return {"answer": TASKS[order["do"]](order | {"opened": opened, "result": result, "others": others})}
     except (InsufficientMemoryError, MemoryError) as error:
         why = _message(error, order) if isinstance(error, MgclustError) else ""
         return {"error": why, "kind": "limit"} if why else _limit(f"needs more than {order['memory']} bytes of memory")

@@ -44,7 +44,20 @@ def read_logs(settings: Settings, id_: str, attempts: int) -> Iterator[str]:
     for attempt in range(first, attempts + 1):
         if attempts > 1:
             yield f"attempt {attempt}\n"
-        yield from _read_end(log(attempt), most[attempt])
+        yield from _without(str(settings.data), _read_end(log(attempt), most[attempt]))
+
+
+def _without(path: str, parts: Iterator[str]) -> Iterator[str]:
+    """Replace the path of the data folder, which users need not know, also where two parts meet."""
+    rest = ""
+    for part in parts:
+        text = (rest + part).replace(path, "DATA")
+        cut = len(text) - len(path) + 1
+        rest = text[max(0, cut) :]
+        if cut > 0:
+            yield text[:cut]
+    if rest:
+        yield rest
 
 
 def _read_end(log: RootedFile, most: int) -> Iterator[str]:

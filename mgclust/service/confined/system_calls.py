@@ -5,7 +5,8 @@ other processes and files of its account, whatever their paths:
 
 - limit processes (``prlimit``) and reschedule them;
 - change modes, owners, times and attributes of files;
-- use keys, message queues and System V memory of processes, and connect to their sockets.
+- use keys, message queues and System V memory of processes, and connect to their sockets;
+- watch folders that it cannot open, and so learn the names of files in them (inotify, fanotify).
 
 Code that reads or clusters data does not need these calls, so they fail with EPERM. Other calls that give
 access to more of the kernel (namespaces, BPF, io_uring, which also circumvents the filter) fail as on a kernel that
@@ -44,6 +45,8 @@ _FORBIDDEN = {
     "semget": (64, 190), "semctl": (66, 191), "semtimedop": (220, 192), "semop": (65, 193),
     "msgget": (68, 186), "msgctl": (71, 187), "msgrcv": (70, 188), "msgsnd": (69, 189),
     "mq_open": (240, 180), "mq_unlink": (241, 181),
+    "inotify_init": (253, -1), "inotify_init1": (294, 26), "inotify_add_watch": (254, 27),
+    "fanotify_init": (300, 262), "fanotify_mark": (301, 263),
     "ioprio_set": (251, 30), "open_by_handle_at": (304, 265), "unshare": (272, 97), "setns": (308, 268),
 }  # fmt: skip
 _MISSING = {

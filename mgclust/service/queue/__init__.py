@@ -8,6 +8,8 @@
     access.py      users, roles, tokens and scopes
     sources.py     uploads, and files under the roots of the service
     quotas.py      how much a user may keep; removal.py    removal of deleted jobs and of files of killed processes
+      clock.py     whether the clock may decide what has expired; orphans.py    folders that no row names
+    revocations.py revocations that a restored database has forgotten; durable.py    files that survive a loss of power
     metrics.py     metrics for Prometheus; log.py    the log of jobs
     models.py      the tables; migrations/    versions of the tables; identity.py    checks of the database's files
 """

@@ -14,9 +14,9 @@ admin
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
-import os
 import re
 import secrets
 import time
@@ -30,6 +30,7 @@ from sqlalchemy.exc import IntegrityError
 
 from mgclust.base.errors import InputError
 from mgclust.service.audit import Audit
+from mgclust.service.queue.durable import write_durably
 from mgclust.service.queue.models import Token, User, reading, writing
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "new_token",
     "owner_of_token",
     "record_use",
+    "remove_stale_token",
     "revoke",
     "role_of",
     "tokens_of",
@@ -308,6 +310,7 @@ def first_token(engine: Engine, data: Path, audit: Audit | None = None) -> Path:
     administrator is created.
     """
     path = data / "token"
+    remove_stale_token(engine, data)
     with reading(engine) as session:
         if session.scalars(_admin_tokens().limit(1)).first() is not None:
             return path
@@ -322,17 +325,21 @@ def first_token(engine: Engine, data: Path, audit: Audit | None = None) -> Path:
             token, made = _token(admin, SCOPES, None)
             session.add(made)
             # Write the file before the commit: without the file, no other token could ever be created.
-            partial = path.with_suffix(".partial")
-            partial.unlink(missing_ok=True)
-            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                file.write(token + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            partial.rename(path)
+            write_durably(path, token + "\n")
     if made is not None and audit is not None:
         audit.write(action="first_token", id=made.id, name=made.user)
     return path
+
+
+def remove_stale_token(engine: Engine, data: Path) -> None:
+    """Remove the token in the data folder if it is revoked or expired, so that no program uses it."""
+    path = data / "token"
+    with contextlib.suppress(OSError):
+        held = path.read_text(errors="replace").strip()
+        with reading(engine) as session:
+            valid = session.scalar(select(Token.id).where(Token.sha256 == hash_of(held), _valid()))
+        if valid is None and path.read_text(errors="replace").strip() == held:
+            path.unlink()
 
 
 def _token(user: str, scopes: Iterable[str], days: float | None) -> tuple[str, Token]:

@@ -60,7 +60,7 @@ class Attempts(Jobs):
         with writing(
             self._engine, alone=True
         ) as session:  # one claim at a time, because runners count each other's claims
-            job = next_job(session, self._turn)
+            job = next_job(session, self._settings.slots, self._turn)
             self.blocked = None
             if job is None:
                 return None
@@ -74,7 +74,7 @@ class Attempts(Jobs):
             job.heartbeat = job.claimed = time.time()
             job.runner = self._runner
             job.started = job.started or job.heartbeat
-            charge(session, job.owner, MIN_CHARGE_SECONDS)
+            charge(session, job.owner, MIN_CHARGE_SECONDS, self._settings.slots)
             waited = max(0.0, job.claimed - job.queued)
             observe(session, "wait", job.method, "RUNNING", waited)
             job.before = job.error  # shown in the log of the new attempt
@@ -230,7 +230,7 @@ class Attempts(Jobs):
         """Add the time of an attempt to its user's usage and to the metrics, before the job changes to `state`."""
         seconds = max(0.0, time.time() - (job.claimed or job.created))
         if seconds > MIN_CHARGE_SECONDS:  # the claim has charged the first part
-            charge(session, job.owner, seconds - MIN_CHARGE_SECONDS)
+            charge(session, job.owner, seconds - MIN_CHARGE_SECONDS, self._settings.slots)
         observe(session, "attempt", job.method, state, seconds)
 
     def _log_attempt(self, job: Job, facts: Mapping[str, Any] | None = None) -> None:

@@ -4,6 +4,8 @@ Jobs of administrators with a priority above 0 run first, by priority and then b
 fewest running jobs is next. If several users have the fewest, the user whose jobs have used the least slot time is
 next. Slot time decays with a half-life of an hour: old usage does not make a user wait, and no user waits more than
 about an hour behind a user without usage. Jobs of one user run by priority, then by age.
+
+A clock may have been wrong when a job ran. So a stored usage is never more than the usage of all slots until now.
 """
 
 from __future__ import annotations
@@ -11,18 +13,18 @@ from __future__ import annotations
 import math
 import time
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, func, select, update
 from sqlalchemy.orm import Session
 
 from mgclust.service.queue.models import Job, User
 
-__all__ = ["add_usage", "charge", "next_job"]
+__all__ = ["add_usage", "charge", "greatest_usage", "next_job"]
 
 USAGE_HALF_LIFE_SECONDS = 3600.0
 
 
-def next_job(session: Session, begun: str | None = None) -> Job | None:
-    """Lock and return the job that runs next; return None if no job waits.
+def next_job(session: Session, slots: int, begun: str | None = None) -> Job | None:
+    """Lock and return the job that runs next on one of `slots` slots; return None if no job waits.
 
     A job whose turn has come, but which waits for GPUs, keeps its turn: only urgent jobs overtake it.
     """
@@ -30,11 +32,13 @@ def next_job(session: Session, begun: str | None = None) -> Job | None:
         if (job := _first(session, condition)) is not None:
             return job
     running = select(Job.owner, func.count().label("number")).where(Job.state == "RUNNING").group_by(Job.owner)
-    slots = running.subquery()
+    busy = running.subquery()
     # One index lookup per user instead of one per waiting job.
     waits = select(Job.id).where(Job.owner == User.name, Job.state == "PENDING").exists()
-    shares = select(User.name).outerjoin(slots, slots.c.owner == User.name).where(waits)
-    shares = shares.order_by(func.coalesce(slots.c.number, 0), User.used, User.name).limit(1)
+    shares = select(User.name).outerjoin(busy, busy.c.owner == User.name).where(waits)
+    most = greatest_usage(slots, time.time())
+    session.execute(update(User).where(User.used > most).values(used=most))
+    shares = shares.order_by(func.coalesce(busy.c.number, 0), User.used, User.name).limit(1)
     return _first(session, Job.owner == session.scalar(shares))
 
 
@@ -48,10 +52,16 @@ def _first(session: Session, condition: ColumnElement[bool]) -> Job | None:
     return session.scalars(wanted.with_for_update(skip_locked=True)).first()
 
 
-def charge(session: Session, owner: str, seconds: float) -> None:
+def charge(session: Session, owner: str, seconds: float, slots: int) -> None:
     """Add slot time to a user's usage."""
     user = session.get_one(User, owner, with_for_update={"key_share": True})
-    user.used = add_usage(user.used, seconds, time.time())
+    now = time.time()
+    user.used = min(add_usage(user.used, seconds, now), greatest_usage(slots, now))
+
+
+def greatest_usage(slots: int, now: float) -> float:
+    """Return the usage of a user who has had all slots until now."""
+    return math.log2(slots * USAGE_HALF_LIFE_SECONDS / math.log(2)) + now / USAGE_HALF_LIFE_SECONDS
 
 
 def add_usage(used: float, seconds: float, now: float) -> float:

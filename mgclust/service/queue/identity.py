@@ -23,6 +23,8 @@ REMEDY = (
     "put back the original files, or stop the service, restore the last backup and start it again; nothing is accepted "
     "meanwhile."
 )
+# An I/O error of the disk can look like damage, and pass; the files on the disk may then be complete.
+RESTART = "restart the service first, which loses nothing; only if this message comes back:"
 
 
 class DatabaseLost(Exception):
@@ -92,4 +94,4 @@ class Identity:
         """Return the exception for an error of SQLite that means a damaged database; None for other errors."""
         if getattr(error, "sqlite_errorcode", 0) & 0xFF not in DAMAGES:
             return None
-        return DatabaseLost(f"the service's database is damaged ({error}); {REMEDY}")
+        return DatabaseLost(f"the service's database is damaged ({error}); {RESTART} {REMEDY}")

@@ -21,24 +21,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Engine, Row, Select, Text, case, cast, func, insert, select, tuple_
+from sqlalchemy import Engine, Row, Select, Text, case, cast, false, func, insert, select, tuple_
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from mgclust.base.errors import InputError
 from mgclust.service.queue.access import ID_PATTERN, Caller
 from mgclust.service.queue.log import JobLog
-from mgclust.service.queue.models import Job, Removal, reading, writing
+from mgclust.service.queue.models import Job, Removal, reading, search_text, writing
 from mgclust.service.queue.quotas import QuotaExceeded, bytes_kept, lock_users, quota_error, row_size, size_of_job
 from mgclust.service.queue.removal import InUse, remove_deleted, with_reserve
+from mgclust.service.queue.sources import lock_uploads, missing_upload
 from mgclust.service.settings import Settings
 from mgclust.service.states import ENDED, STATES
 
-__all__ = ["Jobs", "NewJob", "TooManyJobs", "finish", "job_id", "queue"]
+__all__ = ["JobFilter", "Jobs", "NewJob", "TooManyJobs", "finish", "job_id", "queue"]
 
+MAX_IDS = 8  # ids that a prefix may find
 MAX_JOBS_WAITING = 100_000  # waiting jobs of all users together
 MAX_JOBS_KEPT = 100_000  # jobs of one user, including ended jobs
 MAX_PAGE_BYTES = 1 << 20  # size of a page of a list
+MAX_RANKED = 1000  # newest jobs among which a list in another order is made
+JOBS_PER_QUERY = 100
 MAX_FIELD_BYTES = 4096  # size of scores, warnings, progress or an error in a list
 
 
@@ -51,6 +55,47 @@ class NewJob:
     method: str
     request: dict[str, Any]
     priority: int
+    name: str | None = None
+    tags: Sequence[str] = ()
+    sweep: str | None = None
+
+
+@dataclass(frozen=True)
+class JobFilter:
+    """Jobs to list: jobs for which every condition holds that is given.
+
+    Parameters
+    ----------
+    state, method, tag, sweep, owner : str, optional
+        Values that the jobs must have. Only administrators see jobs of other owners.
+    words : sequence of str
+        Texts that must occur in a job's name, tags, id, method, files or parameters, in any order and case.
+    """
+
+    state: str | None = None
+    words: Sequence[str] = ()
+    method: str | None = None
+    tag: str | None = None
+    sweep: str | None = None
+    owner: str | None = None
+
+    def apply(self, caller: Caller, wanted: Select[Any]) -> Select[Any]:
+        """Add the conditions to a query, and the condition that the caller may see the jobs."""
+        lines = (("#", self.tag), ("method=", self.method))
+        texts = [*self.words, *(f"\n{start}{value}\n" for start, value in lines if value)]
+        owner = self.owner if caller.is_admin else caller.name
+        if owner is not None:
+            wanted = wanted.where(Job.owner == owner)
+        if not caller.is_admin and self.owner not in (None, caller.name):
+            wanted = wanted.where(false())
+        if self.sweep is not None:
+            wanted = wanted.where(Job.sweep == self.sweep)
+        for text in texts:
+            wanted = wanted.where(Job.search.contains(text.lower(), autoescape=True))
+        if self.state is not None:
+            # With texts, the state must not select an index without the texts: each row would have to be read.
+            wanted = wanted.where((Job.state + "" if texts else Job.state) == self.state)
+        return wanted
 
 
 class TooManyJobs(Exception):
@@ -87,7 +132,7 @@ class _Quota:
 # Columns of lists: all except the request and other long values.
 _SUMMARY_COLUMNS = (
     Job.id, Job.owner, Job.method, Job.state, Job.priority, Job.attempt, Job.created, Job.started, Job.finished,
-    Job.fault, Job.size, Job.summary,
+    Job.fault, Job.size, Job.summary, Job.name, Job.tags, Job.sweep,
     case((func.length(cast(Job.progress, Text)) <= MAX_FIELD_BYTES, Job.progress)).label("progress"),
     case((func.length(cast(Job.scores, Text)) <= MAX_FIELD_BYTES, Job.scores)).label("scores"),
     case((func.length(cast(Job.warnings, Text)) <= MAX_FIELD_BYTES, Job.warnings)).label("warnings"),
@@ -117,15 +162,32 @@ class Jobs:
         Returns
         -------
         list
-            For each order a job, `TooManyJobs` or `QuotaExceeded`. If a job with the same id exists, it is returned: a
+            For each order a job, `TooManyJobs`, `QuotaExceeded`, or `InputError` if an upload of the request does not
+            exist. If a job with the same id exists, it is returned: a
             request that is sent again because its answer was lost does not create a second job.
         """
-        try:
-            return self._submit(orders)
-        except IntegrityError:  # another web process has added one of the jobs, which is now found
-            return self._submit(orders)
+        return self._retried(orders, together=False)
 
-    def _submit(self, orders: Sequence[NewJob]) -> list[Job | Exception]:
+    def submit_sweep(self, orders: Sequence[NewJob]) -> list[Job]:
+        """Add all jobs of a sweep, or none.
+
+        Raises
+        ------
+        TooManyJobs, QuotaExceeded
+            The owner has reached a limit.
+        InputError
+            An upload was deleted.
+        """
+        return [job for job in self._retried(orders, together=True) if isinstance(job, Job)]
+
+    def _retried(self, orders: Sequence[NewJob], together: bool) -> list[Job | Exception]:
+        try:
+            return self._submit(orders, together)
+        except IntegrityError:  # another web process has added one of the jobs, which is now found
+            return self._submit(orders, together)
+
+    def _submit(self, orders: Sequence[NewJob], together: bool) -> list[Job | Exception]:
+        """Add jobs. If they belong `together`, the first rejection is raised, and no job is added."""
         wanted = select(Job).where(Job.id.in_({order.id for order in orders}))
         names = {order.caller.name for order in orders}
         with writing(self._engine) as session:
@@ -135,20 +197,27 @@ class Jobs:
             refused: dict[str, Exception] = {}
             room = {name: self._quota(session, name) for name in names}
             self._count_waiting(session)
+            now = 0.0
+            owners = lock_uploads(session, [order.request for order in orders])
             for order in orders:
-                name = order.caller.name
+                owner = order.caller.name
                 if order.id in jobs:
                     continue
                 size = row_size(order.request)
-                if refusal := room[name].refusal(size) or self._too_many_wait():
+                if refusal := (
+                    room[owner].refusal(size) or self._too_many_wait() or missing_upload(order.request, owner, owners)
+                ):
+                    if together:
+                        raise refusal
                     refused[order.id] = refusal
                     continue
-                room[name].take(size)
+                room[owner].take(size)
                 self._waiting += 1
-                now = time.time()
+                now = max(time.time(), now + 1e-6)  # lists and sweeps keep the order
                 values = {
-                    "id": order.id, "owner": name, "method": order.method, "request": order.request,
-                    "priority": order.priority, "created": now,
+                    "id": order.id, "owner": owner, "method": order.method, "request": order.request,
+                    "priority": order.priority, "created": now, "name": order.name, "tags": list(order.tags),
+                    "sweep": order.sweep,
                     "state": "PENDING", "attempt": 0, "begun_before": 0, "cancel": False, "size": size,
                 }  # fmt: skip
                 new.append(values)
@@ -243,6 +312,14 @@ class Jobs:
             job = session.get(Job, id_)
             return job if job is not None and caller.may_see(job.owner) else None
 
+    def ids(self, caller: Caller, prefix: str) -> Sequence[str]:
+        """Return a few ids that begin with a prefix, of jobs that the caller may see."""
+        wanted = select(Job.id).where(Job.id >= prefix, Job.id < f"{prefix}g")  # ids are hexadecimal
+        if not caller.is_admin:
+            wanted = wanted.where(Job.owner == caller.name)
+        with reading(self._engine) as session:
+            return session.scalars(wanted.order_by(Job.id).limit(MAX_IDS)).all()
+
     def summary(self, caller: Caller, id_: str) -> Row[Any] | None:
         """Return the summary of a job, if the caller may see it."""
         if not ID_PATTERN.fullmatch(id_):
@@ -257,7 +334,7 @@ class Jobs:
             return {row.id: row for row in session.execute(select(*_SUMMARY_COLUMNS).where(Job.id.in_(ids)))}
 
     def latest(
-        self, caller: Caller, state: str | None, limit: int, before: tuple[float, str] | None = None
+        self, caller: Caller, wanted: JobFilter, limit: int, before: tuple[float, str] | None = None
     ) -> list[Row[Any]]:
         """Return summaries of the caller's jobs, the newest first; for an administrator, of all jobs.
 
@@ -265,29 +342,64 @@ class Jobs:
         ----------
         caller : Caller
             User of the request.
-        state : str or None
-            List only jobs in this state.
+        wanted : JobFilter
+            Conditions for the jobs.
         limit : int
             Maximum number of jobs. Fewer are listed, but at least one, if their summaries exceed `MAX_PAGE_BYTES`.
         before : tuple, optional
             Time of creation and id of a job. Only older jobs are listed.
         """
-        wanted = select(*_SUMMARY_COLUMNS).order_by(Job.created.desc(), Job.id.desc()).limit(limit)
-        if not caller.is_admin:
-            wanted = wanted.where(Job.owner == caller.name)
-        if state is not None:
-            wanted = wanted.where(Job.state == state)
+        ids = wanted.apply(caller, select(Job.id)).order_by(Job.created.desc(), Job.id.desc()).limit(limit)
         if before is not None:
-            wanted = wanted.where(tuple_(Job.created, Job.id) < before)  # a single range of the index
-        found: list[Row[Any]] = []
-        size = 0
+            ids = ids.where(tuple_(Job.created, Job.id) < before)  # a single range of the index
         with reading(self._engine) as session:
-            for row in session.execute(wanted.execution_options(yield_per=100)):
-                size += len(json.dumps(tuple(row)))
-                if found and size > MAX_PAGE_BYTES:
-                    break
-                found.append(row)
-        return found
+            return _page(session, session.scalars(ids).all())
+
+    def ranked(self, caller: Caller, wanted: JobFilter, by: str, down: bool, limit: int, skip: int) -> list[Row[Any]]:
+        """Return summaries of the caller's jobs in another order, among the newest `MAX_RANKED` jobs that match.
+
+        Jobs without the value come last.
+
+        Parameters
+        ----------
+        caller, wanted
+            As in `latest`.
+        by : str
+            "name", "method", "state", "owner", "seconds", or "score:" and the name of a score.
+        down : bool
+            Whether the order is descending.
+        limit, skip : int
+            Number of jobs to return, and to skip.
+        """
+        newest = wanted.apply(caller, select(Job.id)).order_by(Job.created.desc(), Job.id.desc()).limit(MAX_RANKED)
+        score = by.removeprefix("score:") if by.startswith("score:") else None
+        columns = [Job.scores] if score else [getattr(Job, each) for each in _RANK_COLUMNS[by]]
+        with reading(self._engine) as session:
+            ids = session.scalars(newest).all()
+            rows = session.execute(select(Job.id, *columns).where(Job.id.in_(ids)))
+            values = {row[0]: _rank_value(score, row[1:]) for row in rows}
+            with_value = [id_ for id_ in ids if values.get(id_) is not None]
+            with_value.sort(key=lambda id_: values[id_], reverse=down)
+            order = [*with_value, *(id_ for id_ in ids if values.get(id_) is None)]
+            return _page(session, order[skip : skip + limit])
+
+    def members(self, caller: Caller, sweep: str) -> list[Job]:
+        """Return the jobs of a sweep in the order of its combinations; none if the caller may not see them."""
+        if not ID_PATTERN.fullmatch(sweep):
+            return []
+        wanted = JobFilter(sweep=sweep).apply(caller, select(Job)).order_by(Job.created, Job.id)
+        with reading(self._engine) as session:
+            return list(session.scalars(wanted))
+
+    def rename(self, caller: Caller, id_: str, name: str | None, tags: Sequence[str] | None) -> Job | None:
+        """Change the name of a job (if it is not None; "" removes the name) and its tags (if they are not None)."""
+        with writing(self._engine) as session:
+            job = self._visible(session, caller, id_)
+            if job is not None:
+                job.name = job.name if name is None else (name or None)
+                job.tags = job.tags if tags is None else list(tags)
+                job.search = search_text(job.id, job.name, job.tags, job.method, job.summary, job.sweep)
+            return job
 
     def counts(self) -> dict[str, int]:
         """Return the number of jobs in each state."""
@@ -318,7 +430,7 @@ class Jobs:
         Raises
         ------
         InputError
-            The job waits, runs, or has succeeded.
+            The job waits, runs, or has succeeded, or one of its uploads was deleted.
         TooManyJobs, QuotaExceeded
             The owner has reached a limit.
         """
@@ -330,7 +442,10 @@ class Jobs:
                 raise InputError(f"job {id_} is {job.state}; only a failed or cancelled job can be retried.")
             lock_users(session, {job.owner})
             self._count_waiting(session)
+            owners = lock_uploads(session, [job.request])
             if refusal := self._quota(session, job.owner).refusal(1, new=False) or self._too_many_wait():
+                raise refusal
+            if refusal := missing_upload(job.request, job.owner, owners):
                 raise refusal
             self._waiting += 1
             job.begun_before = job.attempt  # so that earlier failures do not count
@@ -358,9 +473,34 @@ class Jobs:
                 return None
             if job.state not in ENDED:
                 raise InUse(f"job {id_} is {job.state}; cancel it, and delete it once it has ended.")
-            session.delete(job)
-            session.merge(Removal(path=f"jobs/{id_}"))  # a deleted job with the same key may have left a record
+            _check_unneeded(session, [id_])
+            _remove(session, job)
             return job
+
+    def delete_sweep(self, caller: Caller, sweep: str) -> list[Job]:
+        """Delete all jobs of a sweep, or none, and return them.
+
+        Raises
+        ------
+        InUse
+            A job of the sweep waits or runs, or another job needs the labels of one.
+        """
+        jobs = with_reserve(self._settings, lambda: self._delete_sweep(caller, sweep))
+        if jobs:
+            remove_deleted(self._engine, self._settings)
+        return jobs
+
+    def _delete_sweep(self, caller: Caller, sweep: str) -> list[Job]:
+        wanted = JobFilter(sweep=sweep).apply(caller, select(Job)).order_by(Job.created, Job.id)
+        with writing(self._engine) as session:
+            jobs = list(session.scalars(wanted.with_for_update()))
+            active = [job for job in jobs if job.state not in ENDED]
+            if active:
+                raise InUse(f"{len(active)} jobs of sweep {sweep} wait or run; cancel the sweep, and delete it then.")
+            _check_unneeded(session, [job.id for job in jobs])
+            for job in jobs:
+                _remove(session, job)
+            return jobs
 
     def _visible(self, session: Session, caller: Caller, id_: str) -> Job | None:
         """Lock a job that the caller may see, and return it."""
@@ -395,6 +535,63 @@ def job_id(caller: Caller, key: str | None) -> str:
     if key is None:
         return secrets.token_hex(16)
     return hashlib.sha256(f"{caller.name}\0{key}".encode()).hexdigest()[:32]
+
+
+def _remove(session: Session, job: Job) -> None:
+    session.delete(job)
+    session.merge(Removal(path=f"jobs/{job.id}"))  # a deleted job with the same key may have left a record
+
+
+def _check_unneeded(session: Session, ids: Sequence[str]) -> None:
+    """Check that no waiting or running job reads the labels of these jobs.
+
+    Raises
+    ------
+    InUse
+        A job needs them.
+    """
+    active = select(Job.id, Job.request).where(Job.state.in_(("PENDING", "RUNNING")), _READS_LABELS)
+    named = {f'"job": "{id_}"' for id_ in ids}
+    for id_, request in session.execute(active):
+        text = json.dumps(request)
+        if any(each in text for each in named):
+            raise InUse(f"job {id_} waits or runs, and needs the labels; cancel it, or wait until it ends.")
+
+
+_READS_LABELS = cast(Job.request, Text).like('%"job": "%')
+
+
+def _page(session: Session, ids: Sequence[str]) -> list[Row[Any]]:
+    """Return the summaries of jobs in this order, up to `MAX_PAGE_BYTES`; jobs that do not exist are left out."""
+    place = {id_: k for k, id_ in enumerate(ids)}
+    found: list[Row[Any]] = []
+    size = 0
+    for start in range(0, len(ids), JOBS_PER_QUERY):
+        part = ids[start : start + JOBS_PER_QUERY]
+        rows = session.execute(select(*_SUMMARY_COLUMNS).where(Job.id.in_(part))).all()
+        for row in sorted(rows, key=lambda row: place[row.id]):
+            size += len(json.dumps(tuple(row)))
+            if found and size > MAX_PAGE_BYTES:
+                return found
+            found.append(row)
+    return found
+
+
+_RANK_COLUMNS = {
+    "name": ("name",), "method": ("method",), "state": ("state",), "owner": ("owner",),
+    "seconds": ("started", "finished"),
+}  # fmt: skip
+
+
+def _rank_value(score: str | None, values: Sequence[Any]) -> Any:
+    """Return the value by which a job is ranked, or None."""
+    if score is not None:
+        value = (values[0] or {}).get(score)
+        number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        return value if number else None
+    if len(values) == 2:
+        return None if None in values else values[1] - values[0]
+    return values[0]
 
 
 def _count(session: Session, wanted: Select[Any], most: int) -> int:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
 import secrets
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,16 +37,20 @@ from sqlalchemy.exc import TimeoutError as NoConnection
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from mgclust.base.errors import InputError
+from mgclust.service.queue.durable import write_durably
 from mgclust.service.queue.identity import DatabaseLost, Identity
 
 __all__ = [
     "OUTAGES", "DatabaseLost", "Folder", "Job", "Removal", "RunnerSign", "Tally", "Token", "Upload",
-    "User", "check_data_folder", "full", "migrate", "open_database", "read_only", "reading", "writing",
+    "User", "check_data_folder", "full", "migrate", "open_database", "read_only", "reading", "search_text",
+    "summarize", "writing",
 ]  # fmt: skip
 
 
 WAL_BYTES = 16 << 20  # size to which SQLite's log shrinks after it was larger
 WRITE_TIMEOUT_SECONDS = 20.0  # wait limit of a transaction
+MAX_SUMMARY_PARAMETERS, MAX_VALUE_CHARACTERS = 12, 60  # parameters of a job in lists
+MAX_SEARCH_BYTES = 2000
 
 _WRITERS: weakref.WeakKeyDictionary[Engine, threading.Lock] = weakref.WeakKeyDictionary()
 
@@ -62,6 +67,14 @@ class User(Base):
     role: Mapped[str] = mapped_column(String(16))  # "user" or "admin"
     # Slot time that the user's jobs have used, with a half-life of an hour; see `fair_share.add_usage`.
     used: Mapped[float] = mapped_column(default=0.0)
+    disabled: Mapped[float | None]  # since when the user's tokens are rejected and jobs wait; None: not disabled
+    # Limits of this user instead of the settings `disk_per_user` and `jobs_per_user`; None: the settings.
+    disk_limit: Mapped[int | None] = mapped_column(BigInteger)
+    jobs_limit: Mapped[int | None]
+    # Totals of all attempts of the user, including attempts of deleted jobs.
+    attempts: Mapped[int] = mapped_column(default=0)
+    seconds: Mapped[float] = mapped_column(default=0.0)
+    gpu_seconds: Mapped[float] = mapped_column(default=0.0)
 
 
 class Token(Base):
@@ -90,8 +103,12 @@ class Upload(Base):
     size: Mapped[int] = mapped_column(BigInteger)
     sha256: Mapped[str] = mapped_column(String(64))
     created: Mapped[float]
+    pinned: Mapped[bool] = mapped_column(default=False)  # whether it is kept after `keep_days`
 
-    __table_args__ = (Index("uploads_of_owner", "owner", "created", "id", "size"),)
+    __table_args__ = (
+        Index("uploads_of_owner", "owner", "created", "id", "size"),
+        Index("uploads_by_content", "owner", "sha256", "name"),
+    )
 
 
 class Folder(Base):
@@ -133,12 +150,47 @@ def _given(row: Any, column: str) -> Any:
     return row.get_current_parameters()[column]
 
 
-def _summary(job: Any) -> dict[str, Any]:
-    """Summarize a request: the names of its first sources, their number, and the parent job."""
-    record = _given(job, "request")
-    sources = record.get("sources") or []
+def summarize(record: dict[str, Any]) -> dict[str, Any]:
+    """Summarize a request for lists: its first sources and parameters, the number of sources, and the parent job."""
+    sources, given = record.get("sources") or [], (record.get("parameters") or {}) | (record.get("centers") or {})
     named = [source.get("name") or source.get("path") or f"upload {source.get('upload')}" for source in sources[:3]]
-    return {"sources": [name[:255] for name in named], "n_sources": len(sources), "parent": record.get("parent")}
+    return {
+        "sources": [name[:255] for name in named],
+        "n_sources": len(sources),
+        "parent": record.get("parent"),
+        "parameters": {name[:64]: _short(value) for name, value in list(given.items())[:MAX_SUMMARY_PARAMETERS]},
+    }
+
+
+def _short(value: Any) -> str:
+    """Return the value of a parameter as a short text."""
+    if isinstance(value, dict):
+        value = value.get("name") or value.get("path") or value.get("job") or value.get("upload")
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= MAX_VALUE_CHARACTERS else text[: MAX_VALUE_CHARACTERS - 3] + "..."
+
+
+def search_text(
+    id_: str, name: str | None, tags: Sequence[str], method: str, summary: Mapping[str, Any], sweep: str | None
+) -> str:
+    """Return the text in which a search looks for words: one fact per line, in lower case.
+
+    The text is part of an index, and an entry of an index has at most 2,704 bytes in PostgreSQL. So it is cut.
+    """
+    facts = [
+        name or "", *(f"#{tag}" for tag in tags), id_, f"method={method}", *([f"sweep={sweep}"] if sweep else []),
+        *summary["sources"], *(f"{name}={value}" for name, value in summary["parameters"].items()),
+    ]  # fmt: skip
+    text = "\n".join(["", *facts, ""]).lower().replace("\0", " ")
+    return text.encode()[:MAX_SEARCH_BYTES].decode(errors="ignore")
+
+
+def _search_text(job: Any) -> str:
+    given = job.get_current_parameters()
+    summary = summarize(given["request"])
+    return search_text(
+        given["id"], given.get("name"), given.get("tags") or [], given["method"], summary, given.get("sweep")
+    )
 
 
 class Job(Base):
@@ -151,7 +203,12 @@ class Job(Base):
     owner: Mapped[str] = mapped_column(ForeignKey("users.name"))
     method: Mapped[str] = mapped_column(String(64))
     request: Mapped[dict[str, Any]] = mapped_column(JSON)
-    summary: Mapped[dict[str, Any]] = mapped_column(JSON, default=_summary)  # summary of the request, for lists
+    # Summary of the request, for lists.
+    summary: Mapped[dict[str, Any]] = mapped_column(JSON, default=lambda job: summarize(_given(job, "request")))
+    name: Mapped[str | None] = mapped_column(String(100))  # chosen by the user
+    tags: Mapped[list[str]] = mapped_column(JSON, default=list)
+    sweep: Mapped[str | None] = mapped_column(String(32))  # the sweep that the job is a member of
+    search: Mapped[str] = mapped_column(Text, default=_search_text)  # see `search_text`
     priority: Mapped[int] = mapped_column(default=0)
     state: Mapped[str] = mapped_column(String(16), default="PENDING")
     created: Mapped[float]
@@ -165,6 +222,8 @@ class Job(Base):
     )  # attempts that do not count: attempts before a retry, and attempts that a runner's fault or stop ended
     heartbeat: Mapped[float | None]
     runner: Mapped[str | None] = mapped_column(String(16))  # runner of the current or last attempt
+    gpus: Mapped[int] = mapped_column(default=0)  # GPUs of the current or last attempt
+    pinned: Mapped[bool] = mapped_column(default=False)  # whether it is kept after `keep_days`
     cancel: Mapped[bool] = mapped_column(default=False)  # whether cancelling was requested
     progress: Mapped[dict[str, Any] | None] = mapped_column(JSON)
     scores: Mapped[dict[str, Any] | None] = mapped_column(JSON)
@@ -181,6 +240,10 @@ class Job(Base):
         Index("jobs_by_state", "state", "created", "id"),
         Index("jobs_by_age", "created", "id"),
         Index("jobs_sizes_of_owner", "owner", "size"),
+        Index("jobs_of_sweep", "sweep", "created", "id"),
+        # A search reads these indexes, and only the rows that it finds.
+        Index("jobs_search", "created", "id", "state", "search"),
+        Index("jobs_search_of_owner", "owner", "created", "id", "state", "search"),
     )
 
 
@@ -310,7 +373,9 @@ def check_data_folder(engine: Engine, data: Path, adopt: bool = False) -> None:
     path = data / "folder-id"
     with writing(engine, alone=True) as session:
         known = session.scalars(select(Folder.id)).first()
-        here = path.read_text().strip() if path.exists() else None
+        # An empty file is the remains of a file that was written when the power failed.
+        here = (path.read_text().strip() or None) if path.exists() else None
+        torn = here is None and path.exists()
         if known is None:
             kept = [name for name in ("jobs", "uploads") if (data / name).is_dir() and any(os.scandir(data / name))]
             if kept and not adopt and session.scalars(select(User.name).limit(1)).first() is None:
@@ -320,8 +385,10 @@ def check_data_folder(engine: Engine, data: Path, adopt: bool = False) -> None:
                 )
             if here is None:
                 here = secrets.token_hex(16)
-                path.write_text(here + "\n")
+                write_durably(path, here + "\n")
             session.add(Folder(id=here))
+        elif torn:
+            write_durably(path, known + "\n")
         elif here != known:
             raise InputError(
                 f"data={str(data)!r} is not the data folder of this database; give the folder whose file folder-id "

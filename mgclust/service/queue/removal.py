@@ -23,8 +23,10 @@ from sqlalchemy.orm import Session
 
 from mgclust.service.audit import Audit
 from mgclust.service.confined.folders import DELETED_SUFFIX, remove, set_aside, size_of
+from mgclust.service.queue.clock import is_trusted
 from mgclust.service.queue.log import JobLog
 from mgclust.service.queue.models import OUTAGES, Job, Removal, full, reading, writing
+from mgclust.service.queue.orphans import RECEIVED_NAME, remove_orphans
 from mgclust.service.queue.quotas import row_size, size_of_job
 from mgclust.service.settings import Settings
 from mgclust.service.states import ENDED
@@ -119,7 +121,9 @@ def _exists_again(session: Session, id_: str) -> bool:
 
 def sweep(engine: Engine, settings: Settings) -> None:
     """Delete expired jobs, and remove files of deletions, uploads and results that killed processes left."""
-    _delete_expired(engine, settings)
+    if is_trusted(settings.data):
+        _delete_expired(engine, settings)
+        remove_orphans(engine, settings)
     remove_deleted(engine, settings)
     _keep_reserve(settings)
     _empty_caches(engine, settings)
@@ -128,7 +132,7 @@ def sweep(engine: Engine, settings: Settings) -> None:
         with contextlib.suppress(OSError):  # another web process may also sweep
             if folder.name.endswith(DELETED_SUFFIX) or time.time() - folder.stat().st_mtime > DAY_SECONDS:
                 remove(folder)
-    for partial in settings.data.glob("uploads/*/partial"):
+    for partial in settings.data.glob(f"uploads/*/{RECEIVED_NAME}"):
         with contextlib.suppress(OSError), open(partial, "rb") as file:
             if time.time() - os.fstat(file.fileno()).st_mtime > RECEIVING_GRACE_SECONDS:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a process that receives it holds the lock

@@ -26,19 +26,25 @@ from starlette.concurrency import run_in_threadpool
 from mgclust.base.errors import InputError
 from mgclust.outside.rooted_files import RootedFile
 from mgclust.service.confined.inputs import named_sources
+from mgclust.service.confined.results import open_result
 from mgclust.service.queue.access import ID_PATTERN, Caller
 from mgclust.service.queue.models import Job, Removal, Upload, reading, writing
+from mgclust.service.queue.orphans import RECEIVED_NAME
 from mgclust.service.queue.quotas import BLOCK_BYTES, QuotaExceeded, bytes_kept, lock_users, quota_error
 from mgclust.service.queue.removal import InUse, remove_deleted, with_reserve
 from mgclust.service.settings import Settings
 
 __all__ = [
-    "TooLarge", "check_sources", "delete_upload", "files_of_job", "find_uploads", "latest_uploads", "receive",
+    "TooLarge", "check_sources", "delete_upload", "files_of_job", "find_uploads", "known_upload", "labels_of_job",
+    "latest_uploads", "lock_uploads", "missing_upload", "receive",
 ]  # fmt: skip
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")  # name of an upload
 MAX_UPLOADS_KEPT = 10_000  # uploads of one user
 CHECK_SECONDS = 10.0  # time limit for checking all paths of a job that is submitted
+
+UPLOADS_PER_QUERY = 500
+NO_UPLOAD = "upload={!r} is not one of your uploads; upload the file first."
 
 _receiving: Counter[str] = Counter()  # bytes that each user is uploading to this process now
 
@@ -57,6 +63,8 @@ async def receive(
 ) -> dict[str, Any]:
     """Write an upload to disk as it arrives. It is listed when it is complete.
 
+    If the caller has an upload with the same name and content, that upload is returned, and ``new`` is False.
+
     Raises
     ------
     InputError
@@ -74,7 +82,7 @@ async def receive(
     id_ = secrets.token_hex(16)
     folder = settings.data / "uploads" / id_
     folder.mkdir(parents=True)
-    partial, digest, size, counted = folder / "partial", hashlib.sha256(), 0, BLOCK_BYTES
+    partial, digest, size, counted = folder / RECEIVED_NAME, hashlib.sha256(), 0, BLOCK_BYTES
     _receiving[caller.name] += counted
     try:
         kept = await run_in_threadpool(_kept_now, engine, settings, caller.name)
@@ -96,13 +104,15 @@ async def receive(
             raise InputError(f"{name} should have sha256={sha256}, but has {digest.hexdigest()}; send it again.")
         partial.rename(folder / name)
         upload = Upload(id=id_, owner=caller.name, name=name, size=size, sha256=digest.hexdigest(), created=time.time())
-        await run_in_threadpool(_record, engine, settings, upload)
+        known = await run_in_threadpool(_record, engine, settings, upload)
+        if known is not None:
+            shutil.rmtree(folder)
     except BaseException:
         shutil.rmtree(folder)
         raise
     finally:
         _receiving[caller.name] -= counted
-    return _described(upload)
+    return _described(upload) | {"new": True} if known is None else _described(known) | {"new": False}
 
 
 def _append(part: bytes, file: BinaryIO, digest: Any) -> None:
@@ -134,13 +144,33 @@ def _kept_now(engine: Engine, settings: Settings, owner: str) -> int:
         return _kept(session, settings, owner)
 
 
-def _record(engine: Engine, settings: Settings, upload: Upload) -> None:
+def _record(engine: Engine, settings: Settings, upload: Upload) -> Upload | None:
+    """Add an upload, or return the upload with the same name and content."""
     with writing(engine) as session:
         lock_users(session, {upload.owner})
+        if (known := _same(session, upload.owner, upload.sha256, upload.name)) is not None:
+            known.created = upload.created  # it begins to expire again
+            return known
         kept = _kept(session, settings, upload.owner)  # other uploads may have been added meanwhile
         if refusal := quota_error(upload.owner, settings.disk_per_user, kept, max(upload.size, BLOCK_BYTES)):
             raise refusal
         session.add(upload)
+        return None
+
+
+def _same(session: Session, owner: str, sha256: str, name: str) -> Upload | None:
+    wanted = select(Upload).where(Upload.owner == owner, Upload.sha256 == sha256, Upload.name == name)
+    return session.scalars(wanted.limit(1)).first()
+
+
+def known_upload(engine: Engine, caller: Caller, sha256: str, name: str) -> dict[str, Any] | None:
+    """Describe the caller's upload with this name and content, so that the file need not be sent again."""
+    with writing(engine) as session:
+        upload = _same(session, caller.name, sha256, name)
+        if upload is None:
+            return None
+        upload.created = time.time()  # it begins to expire again
+    return _described(upload)
 
 
 def latest_uploads(
@@ -221,9 +251,33 @@ def find_uploads(
     return [
         RootedFile(str(settings.data / "uploads" / id_), known[id_].name, called=known[id_].name)
         if id_ in known and caller.name == known[id_].owner  # the caller is the owner of the job
-        else InputError(f"upload={id_!r} is not one of your uploads; upload the file first.")
+        else InputError(NO_UPLOAD.format(id_))
         for caller, id_ in asked
     ]
+
+
+def lock_uploads(session: Session, requests: Iterable[dict[str, Any]]) -> dict[str, str]:
+    """Lock the uploads that requests name until the transaction ends, and return the owner of each that exists.
+
+    A deletion of one of them waits, and then finds the job. So an upload and a job that needs it never pass each other.
+    """
+    ids = sorted({id_ for request in requests for id_ in _uploads_of(request) if ID_PATTERN.fullmatch(id_)})
+    found: dict[str, str] = {}
+    for first in range(0, len(ids), UPLOADS_PER_QUERY):
+        wanted = select(Upload.id, Upload.owner).where(Upload.id.in_(ids[first : first + UPLOADS_PER_QUERY]))
+        found |= {id_: owner for id_, owner in session.execute(wanted.order_by(Upload.id).with_for_update(read=True))}
+    return found
+
+
+def missing_upload(request: dict[str, Any], owner: str, owners: dict[str, str]) -> InputError | None:
+    """Return the error for the first upload of a request that its owner does not have, by `lock_uploads`."""
+    missing = next((id_ for id_ in _uploads_of(request) if owners.get(id_) != owner), None)
+    return None if missing is None else InputError(NO_UPLOAD.format(missing))
+
+
+def _uploads_of(request: dict[str, Any]) -> list[str]:
+    named = named_sources({"sources": [], **request}).values()
+    return [source["upload"] for source in named if "upload" in source]
 
 
 def check_sources(settings: Settings, sources: Iterable[dict[str, str]]) -> None:
@@ -244,7 +298,7 @@ def check_sources(settings: Settings, sources: Iterable[dict[str, str]]) -> None
 
 
 def _resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[str, str]) -> RootedFile:
-    """Find the file of a source, ``{"upload": id}`` or ``{"path": path}``, without opening it.
+    """Find the file of a source, ``{"upload": id}``, ``{"path": path}`` or ``{"job": id}``, without opening it.
 
     Messages and results call an upload by its name in the request, or else by the name of the upload.
 
@@ -253,12 +307,36 @@ def _resolve(engine: Engine, settings: Settings, caller: Caller, source: dict[st
     InputError
         The file does not exist, or the caller may not read it; the message is the same in both cases.
     """
+    if "job" in source:
+        return labels_of_job(engine, settings, caller, source["job"])
     if "upload" in source:
         (file,) = find_uploads(engine, settings, [(caller, source["upload"])])
         if isinstance(file, Exception):
             raise file
         return RootedFile(**file.order() | {"called": source.get("name") or file.called})
     return _under_root(source["path"], settings.folders)
+
+
+def labels_of_job(engine: Engine, settings: Settings, caller: Caller, id_: str) -> RootedFile:
+    """Find the labels in the result of one of the caller's jobs.
+
+    Raises
+    ------
+    InputError
+        The caller does not have this job, or it has no labels.
+    """
+    with reading(engine) as session:
+        job = session.get(Job, id_) if ID_PATTERN.fullmatch(id_) else None
+    if job is None or job.owner != caller.name:  # the caller is the owner of the job that reads the labels
+        raise InputError(f"job={id_!r} is not one of your jobs; name a job that has succeeded.")
+    result = open_result(settings, job.id, job.attempt) if job.state == "SUCCEEDED" else None
+    try:
+        labels = result.inside("labels.npy") if result is not None else None
+        if labels is not None and not labels.is_directory():
+            return RootedFile(**labels.order() | {"called": f"labels of job {id_[:8]}", "quotable": True})
+    except (OSError, InputError):
+        pass
+    raise InputError(f"job={id_!r} is {job.state} and has no labels; name a job whose result has labels.")
 
 
 def files_of_job(engine: Engine, settings: Settings, job: Job) -> dict[str, RootedFile]:

@@ -189,6 +189,7 @@ def _compute(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
     from mgclust.algorithms import METHODS
     from mgclust.engine.checkpoint import CheckpointConfig
     from mgclust.output.file_run import fit, save
+    from mgclust.service.confined.command import command_of
 
     request, last, stage = order["request"], 0.0, None
 
@@ -227,9 +228,7 @@ def _compute(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
         where = _connect(stack, order["place"], progress)
         # A cluster may lose a worker: retry here. The next attempt is for errors that this process does not survive.
         result = fit(method(**parameters, **where, retries=1), dataset, progress, checkpoint)
-        sources = [Path(file.name).name for name, file in files.items() if name.isdigit()]
-        command = ["mgclust", "run", request["method"], *sources]
-        save(result, dataset, folder / "result", False, request.get("report", True), command, progress)
+        save(result, dataset, folder / "result", False, request.get("report", True), command_of(request), progress)
         checkpoint.remove()
     warnings = [restore_names(text, request, order["files"]) for text in result.warnings]
     scores = parse_json(json.dumps(result.to_dict()["scores"]))

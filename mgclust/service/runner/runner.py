@@ -172,6 +172,8 @@ class Runner:
         if job.attempt == 1:  # a deleted job with the same key may have left a folder
             self._discard(self._settings.checkpoint_folder(job.id))
             self._discard(self._settings.job_folder(job.id))
+        # A database that was restored from a backup does not know the last attempts of before.
+        self._discard(self._settings.attempt_folder(job.id, job.attempt))
         for earlier in range(job.attempt - 1, 0, -1):
             # An earlier attempt may have left a complete result and died before its answer.
             left = self._settings.attempt_folder(job.id, earlier)

@@ -11,12 +11,13 @@ import functools
 from collections.abc import AsyncIterator
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
+from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
 
 from mgclust import __version__
 from mgclust.service.audit import Audit
 from mgclust.service.confined.reader_pool import Readers
-from mgclust.service.queue import removal, sources
+from mgclust.service.queue import removal, revocations, sources
 from mgclust.service.queue.jobs import Jobs
 from mgclust.service.queue.metrics import Metrics
 from mgclust.service.queue.models import check_data_folder, migrate, open_database
@@ -24,12 +25,13 @@ from mgclust.service.settings import Settings
 from mgclust.service.web.dependencies import Backend
 from mgclust.service.web.errors import Problem, answer_problems
 from mgclust.service.web.health import Health
+from mgclust.service.web.methods_and_queries import HeadRequests, reject_unknown_parameters
 from mgclust.service.web.pages import SecurityHeaders, add_pages
 from mgclust.service.web.perimeter.authentication import AuthenticationMiddleware
 from mgclust.service.web.perimeter.batches import Batched
 from mgclust.service.web.perimeter.bodies import ShortBodies
 from mgclust.service.web.perimeter.callers import Callers
-from mgclust.service.web.routers import admin, jobs, monitoring, results, uploads
+from mgclust.service.web.routers import admin, jobs, monitoring, results, sessions, sweeps, uploads
 from mgclust.service.web.streams import Streams
 from mgclust.service.web.views import job_summary
 
@@ -42,6 +44,7 @@ def create_app(settings: Settings, adopt: bool = False) -> FastAPI:
     engine = open_database(settings.database)
     migrate(engine)
     check_data_folder(engine, settings.data, adopt)
+    revocations.reapply(engine, settings.data)
     removal.sweep(engine, settings)
     audit = Audit(settings.audit_path)
     queue, callers = Jobs(engine, settings), Callers(engine)
@@ -66,15 +69,22 @@ def create_app(settings: Settings, adopt: bool = False) -> FastAPI:
     )  # fmt: skip
     app.state.backend = backend
     # Each middleware wraps the middleware that was added before it.
+    app.add_middleware(HeadRequests)
     app.add_middleware(ShortBodies)
+    # Results may be large, and are fetched in ranges: they are sent as they are.
+    app.add_middleware(
+        GZipMiddleware, compresslevel=6,
+        exclude_content_types=(*DEFAULT_EXCLUDED_CONTENT_TYPES, "application/octet-stream"),
+    )  # fmt: skip
     app.add_middleware(AuthenticationMiddleware, settings=settings, callers=callers, log=audit)
     app.add_middleware(SecurityHeaders)
     answer_problems(app)
     refusals: dict[int | str, dict[str, Any]] = {
         code: {"model": Problem} for code in (400, 401, 403, 404, 409, 413, 422, 429, 503, 507)
     }
-    for part in (jobs, results, uploads, admin):  # included one by one: nested routers would be searched twice
-        app.include_router(part.router, prefix="/api/v1", responses=refusals)
+    checks = [Depends(reject_unknown_parameters)]
+    for part in (jobs, sweeps, results, uploads, admin, sessions):  # one by one: nested routers would be searched twice
+        app.include_router(part.router, prefix="/api/v1", responses=refusals, dependencies=checks)
     app.include_router(monitoring.router)
     add_pages(app)
     return app

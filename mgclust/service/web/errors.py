@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import html
+import os
 from collections.abc import Mapping
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse, Response
 from pydantic import BaseModel
 from sqlalchemy.exc import DataError, DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoConnection
@@ -27,7 +29,15 @@ __all__ = ["NotFound", "Problem", "answer", "answer_problems"]
 
 RETRY_AFTER_SECONDS = 2  # how long clients wait if the database does not answer, or too many requests are open
 READ_ONLY = "the service's database cannot be written at present, so nothing was changed; try again later."
+NO_SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 NO_SPACE = "there is no space left where the service keeps its jobs; free some space, then try again."
+
+# The answer to a browser that opens an unknown address. Its policy lets it load nothing, so it has no style.
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark"><title>Not found - mgclust</title></head>
+<body><main><h1>Not found</h1><p>At this address, {sentence}</p><p><a href="/">All jobs</a></p></main></body></html>
+"""
 
 
 class Problem(BaseModel):
@@ -50,6 +60,8 @@ CODES: dict[type[Exception], int] = {
 
 def answer(error: Exception, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """Return the response to an error in `CODES`; raise an internal error again."""
+    if isinstance(error, OSError) and error.errno not in (None, *NO_SPACE_ERRORS):
+        raise error  # an internal error: errors of requests, such as "only an administrator ...", have no number
     code = next(code for kind, code in CODES.items() if isinstance(error, kind))
     headers, sentence = dict(headers or {}), str(error)
     if isinstance(error, (RateLimited, Busy)):
@@ -58,9 +70,7 @@ def answer(error: Exception, headers: Mapping[str, str] | None = None) -> JSONRe
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     elif isinstance(error, Unauthorized):
         headers["WWW-Authenticate"] = "Bearer"
-    elif isinstance(error, OSError) and code == 507:
-        if error.errno != errno.ENOSPC:
-            raise error  # an internal error
+    elif isinstance(error, OSError) and error.errno is not None:
         sentence = NO_SPACE
     elif isinstance(error, DataError):
         sentence = "the request holds characters that the database rejects, such as a NUL; leave them out."
@@ -93,7 +103,7 @@ def answer_problems(app: FastAPI) -> None:
         sentence = f"{where or 'the request'}: {first['msg']}."
         return _problem(sentence, "input", 422)
 
-    def http_error(request: Request, error: Exception) -> JSONResponse:
+    def http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         sentences = {
             404: "there is nothing at this path.",
@@ -102,12 +112,21 @@ def answer_problems(app: FastAPI) -> None:
             "thousands of digits.",
         }
         sentence = sentences.get(error.status_code, f"{error.detail}.")
+        if not request.url.path.startswith("/api/") and "text/html" in request.headers.get("accept", ""):
+            return HTMLResponse(PAGE.format(sentence=html.escape(sentence)), error.status_code, error.headers)
         fault = "input" if error.status_code in (400, 416) else None
         return _problem(sentence, fault, error.status_code, error.headers)
 
     async def known(request: Request, error: Exception) -> JSONResponse:
         return answer(error)
 
+    async def internal(request: Request, error: Exception) -> JSONResponse:
+        # The server also prints the traceback. The message of the error stays there: it may name paths of the service.
+        reason = f" ({os.strerror(error.errno)})" if isinstance(error, OSError) and error.errno else ""
+        sentence = f"the service failed{reason}; try again, or ask the administrator to look at the service's log."
+        return _problem(sentence, "mgclust", 500)
+
+    app.add_exception_handler(Exception, internal)
     for kind in CODES:
         app.add_exception_handler(kind, known)
     app.add_exception_handler(RequestValidationError, invalid)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
+import math
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
@@ -14,10 +16,13 @@ from mgclust.base.errors import InputError
 from mgclust.data.options import GRAPH_OPTIONS, ROW_OPTIONS
 from mgclust.params import Option, check_parameters
 
-__all__ = ["JobSource", "Resources", "Submission", "describe_methods"]
+__all__ = ["Changes", "JobSource", "Resources", "Submission", "SweepSubmission", "describe_methods"]
 
 MAX_RECORD_BYTES = 256 << 10  # size of a request in the queue
 MAX_NAMES, MAX_PARAMETERS = 64, 256
+MAX_SWEEP = 100  # jobs of a sweep
+JobName = Annotated[str, Field(max_length=100, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
+Tags = Annotated[list[Annotated[str, Field(pattern=r"^[^\s\x00-\x1f\x7f-\x9f#,]{1,32}$")]], Field(max_length=8)]
 
 
 def _at_most(given: Any, most: int) -> Any:
@@ -37,10 +42,11 @@ class _Strict(BaseModel):
 
 
 class JobSource(_Strict):
-    """A file to read: an upload, or a path below a folder that the service may read."""
+    """A file to read: an upload, a path below a folder that the service may read, or the labels of a job."""
 
     upload: Annotated[str, Field(max_length=64)] | None = None
     path: Annotated[str, Field(max_length=4096)] | None = None
+    job: Annotated[str, Field(max_length=64)] | None = Field(None, description="A job whose labels to read.")
     # The name is printed on terminals, which interpret control characters.
     name: Annotated[str, Field(max_length=255, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")] | None = Field(
         None, description="Name for display, without control characters."
@@ -48,8 +54,8 @@ class JobSource(_Strict):
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
-        if (self.upload is None) == (self.path is None):
-            raise ValueError("a source should be either {'upload': id} or {'path': path}")
+        if sum(each is not None for each in (self.upload, self.path, self.job)) != 1:
+            raise ValueError("a source should be either {'upload': id}, {'path': path} or {'job': id}")
         return self
 
 
@@ -126,6 +132,8 @@ class Submission(_Strict):
     resources: Resources = Field(default_factory=Resources)
     report: bool = True
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
+    name: JobName | None = Field(None, description="Name of the job in lists.")
+    tags: Tags = Field(default_factory=list, description="Tags of the job in lists, without spaces, commas and #.")
     key: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
         None, description="Chosen by the client: a request with the same key does not create a second job."
     )
@@ -149,7 +157,8 @@ class Submission(_Strict):
             if of_file and (isinstance(value, dict) or (isinstance(value, str) and value not in kinds)):
                 if name not in self.files():
                     raise InputError(
-                        f"{name}={str(value)[:80]!r} should name a file as {{'upload': id}} or {{'path': path}}."
+                        f"{name}={str(value)[:80]!r} should name a file as {{'upload': id}}, {{'path': path}} or, for "
+                        "the labels of a job, {'job': id}."
                     )
             elif isinstance(value, list) and "," in constraints[name].type:  # several numbers, as JSON writes them
                 if not all(isinstance(each, (int, float)) for each in value):
@@ -187,7 +196,7 @@ class Submission(_Strict):
         InputError
             The record is too long.
         """
-        kept = self.model_dump(exclude={"method", "priority", "key"}, exclude_none=True)
+        kept = self.model_dump(exclude={"method", "priority", "key", "name", "tags"}, exclude_none=True)
         kept["parameters"] = self.parameters | {
             name: source.model_dump(exclude_none=True) for name, source in self.files().items()
         }
@@ -197,6 +206,50 @@ class Submission(_Strict):
                 "sources, or shorter names."
             )
         return kept
+
+
+class SweepSubmission(Submission):
+    """The request of a sweep: a job for each combination of values."""
+
+    vary: Annotated[
+        dict[Annotated[str, Field(max_length=64)], Annotated[list[Any], Field(min_length=1, max_length=MAX_SWEEP)]],
+        Field(min_length=1, max_length=8),
+    ] = Field(
+        description="Values of parameters. The sweep has a job for each combination of one value per parameter, at "
+        f"most {MAX_SWEEP} jobs."
+    )
+
+    def combinations(self) -> list[Submission]:
+        """Return the request of each job, in the order of the values; the last parameter changes first.
+
+        Raises
+        ------
+        InputError
+            There are too many combinations, or a parameter is also given a single value.
+        """
+        if both := sorted(set(self.vary) & set(self.parameters)):
+            raise InputError(f"{', '.join(both)} has a single value and values to vary; give one of the two.")
+        if (count := math.prod(map(len, self.vary.values()))) > MAX_SWEEP:
+            raise InputError(
+                f"vary gives {count} combinations, but a sweep has at most {MAX_SWEEP}; give fewer values."
+            )
+        for name, values in self.vary.items():
+            if len({json.dumps(value, sort_keys=True) for value in values}) < len(values):
+                raise InputError(f"vary names a value of {name} twice; give each value once.")
+        plain = {name: getattr(self, name) for name in Submission.model_fields}
+        return [
+            Submission.model_construct(
+                **plain | {"parameters": self.parameters | dict(zip(self.vary, values, strict=True))}
+            )
+            for values in itertools.product(*self.vary.values())
+        ]
+
+
+class Changes(_Strict):
+    """New name and tags of a job; what is left out stays."""
+
+    name: JobName | None = Field(None, description="An empty name removes the name.")
+    tags: Tags | None = None
 
 
 def describe_methods() -> dict[str, Any]:

@@ -46,6 +46,9 @@ class JobView(BaseModel):
     error: Sentence | None
     fault: str | None
     size: int | None = Field(description="Bytes in the database, and on disk when the job last ended.")
+    name: str | None = Field(description="Name that the user has chosen.")
+    tags: list[str]
+    sweep: str | None = Field(description="The sweep that the job is a member of.")
     request: dict[str, Any]
 
 
@@ -69,8 +72,12 @@ class JobSummary(BaseModel):
     error: Sentence | None = Field(description="Truncated if it is long.")
     fault: str | None
     size: int | None = Field(description="Bytes in the database, and on disk when the job last ended.")
+    name: str | None = Field(description="Name that the user has chosen.")
+    tags: list[str]
+    sweep: str | None = Field(description="The sweep that the job is a member of.")
     sources: list[str] = Field(description="Names of the first sources.")
     n_sources: int
+    parameters: dict[str, str] = Field(description="The first parameters that the request gives, as short texts.")
     parent: str | None = Field(description="The job whose result was the basis for this job with other centres.")
 
 

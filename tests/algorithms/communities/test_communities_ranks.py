@@ -9,7 +9,7 @@ import pytest
 
 from mgclust import Communities, modularity
 from mgclust.algorithms import base
-from mgclust.algorithms.communities import estimator as communities
+from mgclust.algorithms.communities import clusterer as communities
 from mgclust.datasets import make_random_network
 from support import graphs
 

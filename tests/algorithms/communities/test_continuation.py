@@ -11,7 +11,7 @@ import pytest
 
 from mgclust import Communities, InputError, load_result, modularity
 from mgclust.algorithms import base
-from mgclust.algorithms.communities import estimator
+from mgclust.algorithms.communities import clusterer
 from mgclust.datasets import make_random_network
 from support import graphs
 
@@ -250,7 +250,7 @@ def test_the_same_bits_on_any_number_of_ranks(case, held, ranks, monkeypatch):
     fixed = np.flatnonzero((init >= 0) & (rng.random(n) < 0.1)) if held else None
     found = {}
     for size in (1, 2, 3, 4):
-        for module in (base, estimator):
+        for module in (base, clusterer):
             monkeypatch.setattr(module, "connect", lambda size=size, **_: ranks(size))
         model = Communities(device="cpu", init=init, fixed=fixed).fit((edges, n))
         assert model.result_.hardware["ranks"] == size

@@ -18,6 +18,7 @@ from mgclust.algorithms.density_peaks.cutoff_distance.fraction_choice import FRA
 from mgclust.algorithms.density_peaks.cutoff_distance.row_sample import choice_rows
 from mgclust.algorithms.density_peaks.result_warnings import RowCounts, warnings_of
 from mgclust.base.errors import InputError
+from mgclust.datasets import make_gaussian_rings
 from oracles import density_peaks as reference
 
 pytestmark = pytest.mark.filterwarnings("ignore::mgclust.base.errors.ClusteringWarning")
@@ -195,7 +196,25 @@ def test_thresholds_within_clusters_are_warned_of():
     )
     assert fit(X, rho_min=8, n_clusters=30).result_.warnings == fit(X, rho_min=5, delta_min=0.2).result_.warnings == []
     again = fit(X).select_centers(rho_min=8)
-    assert again.result_.warnings == [dense] and again.select_centers(5).result_.warnings == []
+    assert again.result_.warnings == [dense]
+
+
+def test_a_given_number_that_does_not_stand_out_is_warned_of():
+    noise = np.random.default_rng(0).random((600, 2))
+    (text,) = fit(noise).select_centers(5).result_.warnings
+    assert text == (
+        "the centres of n_clusters=5 do not stand out: rho * delta falls by a factor of only 1.23 after them; see the "
+        "decision graph, or leave n_clusters out."
+    )
+    groups = make_gaussian_rings().X  # 15 clusters
+    assert fit(groups, n_clusters=15).result_.warnings == []
+    for wrong in (12, 16, 20):
+        (text,) = fit(groups, n_clusters=wrong).result_.warnings
+        assert f"the centres of n_clusters={wrong} do not stand out" in text
+    squares = np.vstack([noise + np.array(corner) for corner in ([0, 0], [3, 0], [0, 3])])
+    assert fit(squares, n_clusters=3, assignment="separated").result_.warnings == []
+    (text,) = fit(squares, n_clusters=4, assignment="separated").result_.warnings
+    assert "the prominence falls by a factor of only" in text
 
 
 def test_rows_of_one_kind_are_one_kind():

@@ -18,6 +18,8 @@ from mgclust.service.queue.models import Job, open_database, writing
 from mgclust.service.queue.removal import sweep
 from mgclust.service.settings import Settings
 from mgclust.service.web.app import create_app
+from mgclust.service.web.perimeter.authentication import UNRECORDED_READS
+from mgclust.service.web.routers import admin, jobs, monitoring, results, sweeps, uploads
 from support.waiting import wait_for
 
 
@@ -107,6 +109,29 @@ def test_results_that_are_fetched(served, tmp_path):
     assert (log["action"], log["id"], log["user"]) == ("log", id_, "admin")
 
 
+@pytest.mark.parametrize(
+    "end", ["files/result.json%0a", "log%0A", "events%0a", "files%0d", "points%e2%80%a8", "log%00"]
+)
+def test_paths_that_a_router_could_read_differently(served, tmp_path, end):
+    id_ = "3" * 32
+    with writing(open_database(Settings(data=tmp_path).database)) as session:
+        session.add(
+            Job(id=id_, owner="admin", method="silhouette", request={}, state="SUCCEEDED", created=1.0, attempt=1)
+        )
+    answer = served.get(f"/api/v1/jobs/{id_}/{end}")
+    assert (answer.status_code, answer.json()["error"]) == (404, "no path has control characters.")
+    (line,) = lines_of(tmp_path / "audit.log", 1)
+    assert (line["action"], line["status"]) == ("refused", 404)
+
+
+def test_the_route_decides_what_is_recorded():
+    """A read of a new endpoint is recorded unless it is named as a description."""
+    routers = (admin.router, jobs.router, monitoring.router, results.router, sweeps.router, uploads.router)
+    reads = {route.name for router in routers for route in router.routes if "GET" in route.methods} | {"openapi"}
+    assert {"file", "points", "log"} <= reads - UNRECORDED_READS
+    assert reads >= UNRECORDED_READS
+
+
 def test_what_the_service_does_by_itself(tmp_path):
     """The first administrator's token is made, once, and a job expires."""
     settings = Settings(data=tmp_path, cpu=True, keep_days=1.0)
@@ -136,7 +161,7 @@ def test_names_cannot_forge_a_line(served, tmp_path):
     served.get("/api/v1/%0a%1b[2J", headers={"Authorization": "Bearer guess"})
     lines = lines_of(tmp_path / "audit.log", 2)
     assert len(lines) == 2
-    assert lines[0]["id"] == 'x\\n{"user":"eve"}\\x1b[2J'
+    assert lines[0]["path"] == '/api/v1/jobs/x\\n{"user":"eve"}\\x1b[2J'
     assert lines[1]["path"] == "/api/v1/\\n\\x1b[2J"
 
 

@@ -182,12 +182,12 @@ def test_where_all_are_taken_the_answer_is_to_retry(tmp_path, monkeypatch):
     monkeypatch.setattr("mgclust.service.confined.reader_pool.WAIT_SECONDS", 0.1)
     monkeypatch.setattr("mgclust.service.confined.reader_pool.READERS", 1)
     readers = Readers(Settings(data=tmp_path))
-    readers._turns.acquire()
-    with pytest.raises(Busy):
+    with readers._turns.turn("ann"), pytest.raises(Busy):
         readers.serve({"do": "points"}, dict)
     monkeypatch.setattr("mgclust.service.confined.reader_pool.MAX_WAITING", 0)
     monkeypatch.setattr("mgclust.service.confined.reader_pool.WAIT_SECONDS", 1000.0)
-    with pytest.raises(Busy):
+    readers = Readers(Settings(data=tmp_path))
+    with readers._turns.turn("ann"), pytest.raises(Busy):
         readers.serve({"do": "points"}, dict)
 
 

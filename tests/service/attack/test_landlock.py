@@ -300,3 +300,24 @@ def test_what_cuda_writes_in_proc(gpus):
 def test_settings_of_the_kernel_that_cannot_be_closed():
     ran = subprocess.run([sys.executable, "-c", CUDA, "without rights", "[]"], capture_output=True, text=True)
     assert "cannot be made read-only for root; run the service as another account, or give the job one" in ran.stderr
+
+
+WATCHES = """
+import ctypes, errno, os, sys
+from mgclust.service.confined.confine import confine
+confine([sys.argv[1]], reading_only=sys.argv[2] == "reader")
+libc = ctypes.CDLL(None, use_errno=True)
+for name, arguments in (("inotify_init1", (0,)), ("inotify_add_watch", (0, sys.argv[1].encode(), 0x100)),
+                        ("fanotify_init", (0, 0)), ("fanotify_mark", (0, 1, ctypes.c_uint64(0x100), -100, b"/"))):
+    assert getattr(libc, name)(*arguments) == -1, name
+    assert ctypes.get_errno() == errno.EPERM, (name, ctypes.get_errno())
+"""
+
+
+@needs_seccomp
+@pytest.mark.parametrize("role", ["reader", "attempt"])
+def test_nothing_watches_folders(role, tmp_path):
+    """A watch needs no right to open a folder, and would tell the names of other users' uploads."""
+    (tmp_path / "data").mkdir()
+    code = [sys.executable, "-c", WATCHES, str(tmp_path / "data"), role]
+    assert subprocess.run(code, capture_output=True, text=True, timeout=60, check=False).stderr == ""

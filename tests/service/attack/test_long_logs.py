@@ -9,7 +9,7 @@ import tracemalloc
 import pytest
 from starlette.testclient import TestClient
 
-from mgclust.service.confined.results import MAX_LOG_BYTES, MAX_LOGS, read_logs
+from mgclust.service.confined.results import LOG_CHUNK_BYTES, MAX_LOG_BYTES, MAX_LOGS, read_logs
 from mgclust.service.queue import access
 from mgclust.service.queue.models import Job, open_database, writing
 from mgclust.service.settings import Settings
@@ -77,3 +77,13 @@ def test_the_parts_are_short(served):
     tracemalloc.stop()
     assert MAX_LOG_BYTES <= size <= MAX_LOG_BYTES + 100 and most < 1 << 19
     assert not opened(served.settings.data / "jobs")
+
+
+def test_no_path_of_the_data_folder(served):
+    """A traceback of an attempt names files below it; also where two parts of the answer meet."""
+    path = str(served.settings.data)
+    line = f"File {path}/jobs/{ID}/attempt-1/x.py\n".encode()
+    shown = served([b"y" * (LOG_CHUNK_BYTES - 10) + line * 5000 + path[:-1].encode()])
+    assert path not in shown
+    assert shown.count(f"File DATA/jobs/{ID}/attempt-1/x.py\n") == 5000
+    assert shown.endswith(f"\n{path[:-1]}")

@@ -316,7 +316,7 @@ def test_a_database_that_cannot_be_written(served, monkeypatch):
 
 def test_what_is_deleted_on_a_full_disk(served, tmp_path, monkeypatch):
     """The space that is kept for it is given to the database, and kept again afterwards."""
-    uploads = [served.put("/api/v1/uploads/x.npy", content=b"x").json()["id"] for _ in range(2)]
+    uploads = [served.put("/api/v1/uploads/x.npy", content=content).json()["id"] for content in (b"x", b"y")]
     job = submitted(served).json()["id"]
     assert served.post(f"/api/v1/jobs/{job}/cancel").status_code == 200
     reserve = tmp_path / "reserve"

@@ -22,7 +22,7 @@ from mgclust.service.queue import jobs as jobs_module
 from mgclust.service.queue.access import Caller, LastToken, Unauthorized
 from mgclust.service.queue.attempts import Attempts
 from mgclust.service.queue.fair_share import add_usage
-from mgclust.service.queue.jobs import NewJob, TooManyJobs, job_id
+from mgclust.service.queue.jobs import JobFilter, NewJob, TooManyJobs, job_id
 from mgclust.service.queue.models import Job, Removal, Upload, migrate, open_database, reading, writing
 from mgclust.service.queue.quotas import BLOCK_BYTES, QuotaExceeded, row_size
 from mgclust.service.queue.removal import InUse, sweep
@@ -90,7 +90,7 @@ def test_priority_then_age_within_a_users_jobs(jobs):
 
 def test_a_request_sent_twice_is_one_job(jobs):
     assert submit(jobs, key="k").id == submit(jobs, key="k").id != submit(jobs, BOB, key="k").id
-    assert len(jobs.latest(ROOT, None, 10, None)) == 2
+    assert len(jobs.latest(ROOT, JobFilter(), 10, None)) == 2
 
 
 def test_orders_that_share_a_transaction(jobs):
@@ -262,7 +262,7 @@ def test_cancel(jobs):
 def test_others_see_nothing(jobs):
     id_ = submit(jobs).id
     assert jobs.get(BOB, id_) is jobs.cancel(BOB, id_) is jobs.retry(BOB, id_) is None
-    assert jobs.latest(BOB, None, 10, None) == []
+    assert jobs.latest(BOB, JobFilter(), 10, None) == []
     assert jobs.get(ROOT, id_).id == id_
     assert jobs.get(ANN, id_).state == "PENDING"
 
@@ -342,7 +342,7 @@ def test_delete(jobs, engine, settings):
     assert jobs.get(ANN, id_) is jobs.delete(ANN, id_) is jobs.retry(ANN, id_) is jobs.cancel(ANN, id_) is None
     assert names(settings) == [other]
     assert jobs.delete(ROOT, other).owner == "bob"
-    assert (jobs.latest(ROOT, None, 10), names(settings)) == ([], [])
+    assert (jobs.latest(ROOT, JobFilter(), 10), names(settings)) == ([], [])
     with reading(engine) as session:
         assert session.query(Removal).all() == []
 
@@ -541,7 +541,7 @@ def test_one_administrator_remains(engine):
 def test_pages(jobs):
     ids = [submit(jobs).id for _ in range(7)]
     found, last = [], None
-    while page := jobs.latest(ANN, None, 3, last):
+    while page := jobs.latest(ANN, JobFilter(), 3, last):
         found += [job.id for job in page]
         last = (page[-1].created, page[-1].id)
     assert sorted(found) == sorted(ids)
@@ -781,7 +781,7 @@ def test_order_of_claims(tmp_path_factory, steps):
     callers = (ANN, BOB, ROOT)
     for caller in callers:
         access.add_user(engine, caller.name, caller.role)
-    jobs = Attempts(engine, Settings(data=tmp_path_factory.getbasetemp(), cpu=True))
+    jobs = Attempts(engine, Settings(data=tmp_path_factory.getbasetemp(), cpu=True, slots=100))
     now, waiting, running, used = 1e9, [], [], dict.fromkeys(("ann", "bob", "root"), 0.0)
     with pytest.MonkeyPatch.context() as patch:
         set_time(patch, lambda: now)
@@ -858,7 +858,7 @@ def test_lists_are_short(jobs, engine):
     with writing(engine) as session:
         for job in session.query(Job):
             job.scores, job.error, job.progress = {"x": "y" * 5000}, "e" * 10**6, {"stage": "s" * 5000}
-    page = jobs.latest(ROOT, None, 1000)
+    page = jobs.latest(ROOT, JobFilter(), 1000)
     assert sorted(row.id for row in page) == sorted(ids)
     told = page[0]._mapping
     assert (told["summary"]["n_sources"], len(told["summary"]["sources"])) == (900, 3)
@@ -867,11 +867,11 @@ def test_lists_are_short(jobs, engine):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jobs_module, "MAX_PAGE_BYTES", 40_000)
         found, last = [], None
-        while page := jobs.latest(ANN, None, 1000, last):
+        while page := jobs.latest(ANN, JobFilter(), 1000, last):
             assert len(json.dumps([tuple(row) for row in page])) < 41_000
             found += [row.id for row in page]
             last = (page[-1].created, page[-1].id)
         assert len(page) < 40
         patch.setattr(jobs_module, "MAX_PAGE_BYTES", 10)
-        assert len(jobs.latest(ANN, None, 1000)) == 1
+        assert len(jobs.latest(ANN, JobFilter(), 1000)) == 1
     assert sorted(found) == sorted(ids)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import os
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
+from mgclust.base.errors import InputError
 from mgclust.service.queue import access, removal, sources
 from mgclust.service.queue.access import Caller
 from mgclust.service.queue.attempts import Attempts
-from mgclust.service.queue.jobs import NewJob, job_id
+from mgclust.service.queue.jobs import JobFilter, Jobs, NewJob, job_id
 from mgclust.service.queue.models import Job, migrate, open_database, writing
 from mgclust.service.queue.quotas import QuotaExceeded
 from mgclust.service.queue.removal import InUse, sweep
@@ -42,7 +46,7 @@ def engine(settings):
 
 async def parts(count, size=10 * KB):
     for _ in range(count):
-        yield bytes(size)
+        yield os.urandom(size)  # equal files of a user would be one
         await asyncio.sleep(0.001)
 
 
@@ -53,7 +57,9 @@ def send(engine, settings, caller=ANN, *counts):
         sending = (receive(engine, settings, caller, "x.npy", parts(count)) for count in counts)
         return await asyncio.gather(*sending, return_exceptions=True)
 
-    return asyncio.run(all_of_them())
+    told = asyncio.run(all_of_them())
+    assert all(each.pop("new") for each in told if isinstance(each, dict))
+    return told
 
 
 def kept(settings):
@@ -64,9 +70,9 @@ def test_what_was_left_goes(engine, settings):
     """What no living process receives, after minutes; what may be of one that saves a result, after a day."""
     sweep(engine, settings)  # there are no uploads yet
     for name, file, hours in (
-        ("uploads/cut", "partial", 0.1),
-        ("uploads/new", "partial", 0.05),
-        ("uploads/arriving", "partial", 100),
+        ("uploads/cut", ".partial", 0.1),
+        ("uploads/new", ".partial", 0.05),
+        ("uploads/arriving", ".partial", 100),
         ("uploads/whole", "points.npy", 1000),
         ("uploads/killed.0.deleted", "points.npy", 0),
         ("jobs/whole", "log.txt", 1000),
@@ -79,7 +85,7 @@ def test_what_was_left_goes(engine, settings):
         past = time.time() - 3600 * hours
         os.utime(folder / file, (past, past))
         os.utime(folder, (past, past))
-    with open(settings.data / "uploads" / "arriving" / "partial", "ab") as file:
+    with open(settings.data / "uploads" / "arriving" / ".partial", "ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         sweep(engine, settings)
     assert kept(settings) == ["arriving", "new", "whole"]
@@ -135,9 +141,9 @@ def test_jobs_are_kept_for_some_days(engine, settings):
             job.created = job.queued = time.time() - 9 * removal.DAY_SECONDS
         session.get(Job, old).finished = time.time() - 8 * removal.DAY_SECONDS
     sweep(engine, settings)
-    assert {row.id for row in jobs.latest(ROOT, None, 10)} == {old, new, running, waiting}
+    assert {row.id for row in jobs.latest(ROOT, JobFilter(), 10)} == {old, new, running, waiting}
     sweep(engine, replace(settings, keep_days=7.5))
-    assert {row.id for row in jobs.latest(ROOT, None, 10)} == {new, running, waiting}
+    assert {row.id for row in jobs.latest(ROOT, JobFilter(), 10)} == {new, running, waiting}
     assert sorted(os.listdir(settings.data / "jobs")) == [new]
 
 
@@ -181,7 +187,7 @@ def test_lists(engine, settings):
 def test_deleted_once_no_job_needs_it(engine, settings, request_of):
     (upload,), (other,) = send(engine, settings, ANN, 1), send(engine, settings, ANN, 1)
     jobs = Attempts(engine, settings)
-    order = NewJob(job_id(ROOT, None), ROOT, "silhouette", request_of(upload["id"]), 0)
+    order = NewJob(job_id(ANN, None), ANN, "silhouette", request_of(upload["id"]), 0)
     (job,) = jobs.submit([order])
     for _ in ("PENDING", "RUNNING"):
         with pytest.raises(InUse, match=rf"upload {upload['id']} is needed by waiting or running jobs \({job.id}\)"):
@@ -221,3 +227,43 @@ def test_several_uploads_at_the_same_time(engine, settings, monkeypatch):
     assert [each["id"] for each in latest_uploads(engine, BOB, 10, None)] == [whole["id"]]
     assert kept(settings) == sorted(each["id"] for each in latest_uploads(engine, ROOT, 10, None))
     assert not any(sources._receiving.values())
+
+
+def test_an_upload_that_is_deleted_while_a_job_is_submitted(engine, settings):
+    """Either the job is accepted, and the upload is in use; or the upload is gone, and the job is rejected."""
+    settings = replace(settings, disk_per_user=0)
+    jobs = Jobs(engine, settings)
+    for turn in range(20):
+        upload = asyncio.run(receive(engine, settings, ANN, "x.npy", parts(1)))["id"]
+        request = {"sources": [{"upload": upload}], "parameters": {}}
+        start = threading.Barrier(2)
+
+        def delete(upload=upload, start=start):
+            start.wait()
+            with contextlib.suppress(InUse):
+                return delete_upload(engine, settings, ANN, upload)
+
+        with ThreadPoolExecutor(1) as pool:
+            deleted = pool.submit(delete)
+            start.wait()
+            (job,) = jobs.submit([NewJob(f"{turn:032x}", ANN, "silhouette", request, 0)])
+            assert isinstance(job, InputError) == (deleted.result() is not None), (turn, job)
+    (job,) = jobs.submit([NewJob("f" * 32, BOB, "silhouette", {"sources": [{"upload": upload}]}, 0)])
+    assert "is not one of your uploads" in str(job)
+
+
+def test_a_retry_needs_the_uploads(engine, settings):
+    jobs = Jobs(engine, settings)
+    upload = asyncio.run(receive(engine, settings, ANN, "x.npy", parts(1)))["id"]
+    jobs.submit([NewJob("1" * 32, ANN, "silhouette", {"sources": [{"upload": upload}]}, 0)])
+    jobs.cancel(ANN, "1" * 32)
+    assert delete_upload(engine, settings, ANN, upload)
+    with pytest.raises(InputError, match="is not one of your uploads"):
+        jobs.retry(ANN, "1" * 32)
+
+
+def test_an_upload_may_be_called_partial(engine, settings, monkeypatch):
+    monkeypatch.setattr(removal, "RECEIVING_GRACE_SECONDS", -1.0)
+    upload = asyncio.run(receive(engine, settings, ANN, "partial", parts(1)))["id"]
+    sweep(engine, settings)
+    assert (settings.data / "uploads" / upload / "partial").is_file()

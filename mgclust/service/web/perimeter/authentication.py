@@ -1,7 +1,9 @@
 """Authentication and limits of requests, from their headers only.
 
 Everything below ``/api/`` and ``/metrics`` needs a token. A request without a valid token is rejected before its body
-is read. The audit log records requests that change something, fetch a result or a log, or are rejected.
+is read. The audit log records requests that change something, fetch a result or a log, or are rejected. The route that
+answered decides whether a request is recorded, and not its path: so the log and the router cannot read a path
+differently. Paths with control characters are rejected.
 """
 
 from __future__ import annotations
@@ -21,15 +23,20 @@ from mgclust.service.addresses import Proxies
 from mgclust.service.audit import Audit
 from mgclust.service.queue.access import TOKEN_PATTERN, Caller, Unauthorized, hash_of
 from mgclust.service.settings import Settings
-from mgclust.service.web.errors import CODES, RETRY_AFTER_SECONDS, answer
+from mgclust.service.web.errors import CODES, RETRY_AFTER_SECONDS, NotFound, answer
 from mgclust.service.web.perimeter.callers import Callers
 from mgclust.service.web.perimeter.rates import RateLimited, Rates
 
 __all__ = ["AuthenticationMiddleware"]
 
 UPLOADS_PATH, STREAM_PATH = "/api/v1/uploads/", re.compile("/api/v1/jobs/[^/]+/events")
-# Reads of results and logs, which the audit log records. Requests that may change something are always recorded.
-DOWNLOAD_PATH = re.compile("/api/v1/jobs/[^/]+/(files/.+|points|log)")
+# Endpoints whose reads the audit log leaves out, because they return only descriptions. The reads of a new endpoint are
+# recorded unless it is named here, and requests that may change something are always recorded.
+UNRECORDED_READS = {
+    "list_jobs", "status", "events", "files", "methods", "list_uploads", "list_users", "list_tokens", "list_own_tokens",
+    "metrics", "openapi", "show_sweep", "ids", "whoami",
+}  # fmt: skip
+CONTROL_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 MAX_OPEN = {"requests": 128, "streams": 64}  # requests and streams that are open at once, per user
 BEARER_PATTERN = re.compile(rb"\s*bearer\s+(\S+)\s*", re.IGNORECASE)
 
@@ -67,6 +74,9 @@ class AuthenticationMiddleware:
             return
         state = scope.setdefault("state", {})
         state["address"] = self._proxies.client_of(scope)
+        if CONTROL_CHARACTERS.search(scope["path"]):
+            await self._refuse(scope, receive, send, NotFound("no path has control characters."))
+            return
         if not (scope["path"].startswith("/api/") or scope["path"] == "/metrics"):
             await self._public(scope, receive, send)
             return
@@ -75,16 +85,20 @@ class AuthenticationMiddleware:
         except Exception as error:
             if not isinstance(error, tuple(CODES)):
                 raise
-            refusal = answer(error, _closing(scope))
-            self._log.refused(
-                source=state["address"], action="refused", method=scope["method"], path=printable(scope["path"]),
-                status=refusal.status_code,
-            )  # fmt: skip
-            await refusal(scope, receive, send)
+            await self._refuse(scope, receive, send, error)
             return
         if (connection := state.get("connection")) is not None:
             connection.admit(caller.name, upload=scope["method"] == "PUT" and scope["path"].startswith(UPLOADS_PATH))
         await self._for_caller(caller, scope, receive, send)
+
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send, error: Exception) -> None:
+        """Reject a request, with a line in the audit log."""
+        refusal = answer(error, _closing(scope))
+        self._log.refused(
+            source=scope["state"]["address"], action="refused", method=scope["method"], path=printable(scope["path"]),
+            status=refusal.status_code,
+        )  # fmt: skip
+        await refusal(scope, receive, send)
 
     async def _public(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -132,7 +146,6 @@ class AuthenticationMiddleware:
 
     async def _for_caller(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
         kind = "streams" if STREAM_PATH.fullmatch(scope["path"]) else "requests"
-        logged = scope["method"] not in ("GET", "HEAD", "OPTIONS") or DOWNLOAD_PATH.fullmatch(scope["path"]) is not None
         facts: dict[str, Any] = {}
         status, begun = None, time.monotonic()
 
@@ -167,19 +180,23 @@ class AuthenticationMiddleware:
                 self._open[key] -= 1
                 if not self._open[key]:
                     del self._open[key]
-                if logged:
-                    self._note(caller, scope, facts, status, begun)
+                self._note(caller, scope, facts, status, begun)
             return
-        if logged:
-            self._note(caller, scope, facts, status, begun)
+        self._note(caller, scope, facts, status, begun)
 
     def _note(self, caller: Caller, scope: Scope, facts: dict[str, Any], status: int | None, begun: float) -> None:
-        """Write the audit line of a request; facts from its path never replace facts that the service knows."""
+        """Write the audit line of a request, if it needs one.
+
+        Facts from the path never replace facts that the service knows.
+        """
+        action = getattr(scope.get("route"), "name", None)
+        if scope["method"] in ("GET", "HEAD", "OPTIONS") and (action is None or action in UNRECORDED_READS):
+            return
         given = {name: printable(str(value)) for name, value in scope.get("path_params", {}).items()}
         self._log.write(
             **given | facts | {
                 "user": caller.name, "token": caller.token, "source": scope["state"]["address"],
-                "action": getattr(scope.get("route"), "name", None) or "none", "method": scope["method"],
+                "action": action or "none", "method": scope["method"],
                 "status": status, "seconds": math.ceil(1000 * (time.monotonic() - begun)) / 1000,
             }
         )  # fmt: skip

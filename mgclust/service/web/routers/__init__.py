@@ -1,6 +1,7 @@
 """The endpoints: one module per kind of object, each with a `router` that `create_app` includes.
 
-jobs        submit, list, watch, cancel, retry and delete jobs, and their logs
+jobs        submit, list, watch, rename, compare, cancel, retry and delete jobs, and their logs
+sweeps      jobs that differ in some parameters, as one
 results     files of results, and results for other centres
 uploads     files that users send
 admin       users and tokens

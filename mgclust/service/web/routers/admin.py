@@ -1,5 +1,6 @@
 """Endpoints for users and tokens."""
 
+import functools
 from typing import Any
 
 from fastapi import APIRouter
@@ -7,7 +8,7 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from mgclust.service.audit import note
-from mgclust.service.queue import access
+from mgclust.service.queue import access, revocations
 from mgclust.service.queue.access import Caller
 from mgclust.service.web.dependencies import Administrator, AnyCaller, BackendDep, Reader
 from mgclust.service.web.errors import NotFound
@@ -93,6 +94,8 @@ async def revoke(id: str, caller: AnyCaller, backend: BackendDep) -> dict[str, s
     owner = await run_in_threadpool(access.owner_of_token, backend.engine, id)
     if owner is None or not caller.may_manage(owner) or not await run_in_threadpool(access.revoke, backend.engine, id):
         raise NotFound("there is no such token.")
+    await run_in_threadpool(functools.partial(revocations.keep, backend.settings.data, token=id))
     backend.callers.forget(id)
+    await run_in_threadpool(access.remove_stale_token, backend.engine, backend.settings.data)
     note(name=owner)
     return {"id": id}

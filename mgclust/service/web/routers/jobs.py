@@ -1,63 +1,148 @@
-"""Endpoints for jobs: submit, list, watch, cancel, retry, delete."""
+"""Endpoints for jobs: submit, list, watch, rename, cancel, retry, delete, compare."""
 
+import hashlib
+from collections.abc import Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
+from pydantic import TypeAdapter
 from starlette.concurrency import run_in_threadpool
 
 from mgclust.base.errors import printable
 from mgclust.service.audit import note
 from mgclust.service.confined.inputs import named_sources
 from mgclust.service.confined.results import read_logs
-from mgclust.service.queue.jobs import NewJob, job_id
-from mgclust.service.queue.sources import check_sources
+from mgclust.service.queue.access import Caller
+from mgclust.service.queue.jobs import JobFilter, NewJob, job_id
+from mgclust.service.queue.sources import check_sources, labels_of_job
 from mgclust.service.states import State
-from mgclust.service.web.dependencies import BackendDep, Before, Reader, Submitter, found, parse_cursor
-from mgclust.service.web.requests import Submission, describe_methods
+from mgclust.service.web import comparison
+from mgclust.service.web.dependencies import Backend, BackendDep, Before, Reader, Submitter, found, parse_cursor
+from mgclust.service.web.requests import Changes, Submission, describe_methods
 from mgclust.service.web.views import JobSummary, JobView, Receipt, job_summary, job_view, receipt
 
 router = APIRouter()
+_SUMMARIES = TypeAdapter(list[JobSummary])
+
+Text = Annotated[str | None, Query(max_length=200)]
 
 
-@router.post("/jobs", status_code=201, response_model=JobView | Receipt)
-async def submit(submission: Submission, caller: Submitter, backend: BackendDep) -> Response:
-    """Submit a job to the queue."""
-    settings = backend.settings
+def check_request(submission: Submission, caller: Caller, backend: Backend) -> None:
+    """Check everything in a request except its files.
+
+    Raises
+    ------
+    InputError, PermissionError
+    """
     submission.check()
     if submission.priority > 0 and not caller.is_admin:
         raise PermissionError(
             f"priority={submission.priority} should be <= 0: only administrators may put jobs before jobs of others."
         )
-    settings.check_resources(dict(submission.resources))
-    id_, record = job_id(caller, submission.key), submission.to_record()
+    backend.settings.check_resources(dict(submission.resources))
+
+
+async def check_files(record: dict[str, Any], caller: Caller, backend: Backend) -> None:
+    """Check the files in the record of a request.
+
+    Raises
+    ------
+    InputError
+        The caller may not read one of the files.
+    """
     named = named_sources(record).values()
     for source in named:
         if "upload" in source:
             await backend.find_upload((caller, source["upload"]))
-    if others := [source for source in named if "upload" not in source]:
-        await run_in_threadpool(check_sources, settings, others)
+        elif "job" in source:
+            await run_in_threadpool(labels_of_job, backend.engine, backend.settings, caller, source["job"])
+    if others := [source for source in named if "path" in source]:
+        await run_in_threadpool(check_sources, backend.settings, others)
+
+
+@router.post("/jobs", status_code=201, response_model=JobView | Receipt)
+async def submit(submission: Submission, caller: Submitter, backend: BackendDep) -> Response:
+    """Submit a job to the queue."""
+    check_request(submission, caller, backend)
+    id_, record = job_id(caller, submission.key), submission.to_record()
+    await check_files(record, caller, backend)
     note(id=id_)
-    job = await backend.submit(NewJob(id_, caller, submission.method, record, submission.priority))
-    return receipt(caller, job, 201)
+    order = NewJob(id_, caller, submission.method, record, submission.priority, submission.name, submission.tags)
+    return receipt(caller, await backend.submit(order), 201)
 
 
-@router.get("/jobs")
+@router.post("/jobs/check", status_code=204)
+async def check(submission: Submission, caller: Submitter, backend: BackendDep) -> None:
+    """Check the request of a job without its files, so that a wrong request is found before files are sent."""
+    check_request(submission, caller, backend)
+
+
+@router.get("/jobs", response_model=list[JobSummary])
 def list_jobs(
+    request: Request,
     caller: Reader,
     backend: BackendDep,
     state: State | None = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
     before: Before = None,
-) -> list[JobSummary]:
-    """List one's own jobs without their requests, the newest first; fewer than `limit` if the summaries are long."""
-    return [job_summary(row) for row in backend.jobs.latest(caller, state, limit, parse_cursor(before))]
+    search: Annotated[
+        str | None,
+        Query(max_length=200, description="Words that occur in names, #tags, ids, methods, files or parameters."),
+    ] = None,
+    method: Text = None,
+    tag: Text = None,
+    sweep: Text = None,
+    owner: Annotated[str | None, Query(max_length=64, description="For administrators: a user's name.")] = None,
+    sort: Annotated[
+        str | None,
+        Query(
+            pattern="^-?(name|method|state|owner|seconds|score:[A-Za-z0-9_. -]{1,64})$",
+            description="Another order, descending with '-', among the newest 1,000 jobs that match. Jobs without the "
+            "value come last.",
+        ),
+    ] = None,
+    skip: Annotated[int, Query(ge=0, le=1000, description="Jobs to skip, with `sort`.")] = 0,
+) -> Response:
+    """List one's own jobs without their requests, the newest first; fewer than `limit` if the summaries are long.
+
+    The answer has an ETag: a request with this ETag in ``If-None-Match`` is answered with 304 if nothing has changed.
+    """
+    wanted = JobFilter(state, (search or "").split(), method, tag, sweep, owner)
+    if sort is None:
+        rows = backend.jobs.latest(caller, wanted, limit, parse_cursor(before))
+    else:
+        rows = backend.jobs.ranked(caller, wanted, sort.removeprefix("-"), sort.startswith("-"), limit, skip)
+    content = _SUMMARIES.dump_json([job_summary(row) for row in rows])
+    tag_of_content = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+    if request.headers.get("if-none-match", "").removeprefix("W/") == tag_of_content:
+        return Response(status_code=304, headers={"ETag": tag_of_content})
+    return Response(content, media_type="application/json", headers={"ETag": tag_of_content})
+
+
+@router.post("/jobs/compare")
+def compare(wanted: comparison.Comparison, caller: Reader, backend: BackendDep) -> comparison.Agreement:
+    """Compare the labels of 2 to 10 jobs: the adjusted Rand index of each pair."""
+    jobs = [found(backend.jobs.get(caller, id_)) for id_ in wanted.ids]
+    return comparison.agreement(backend.readers, backend.settings, jobs)
+
+
+@router.get("/job-ids/{prefix}")
+def ids(prefix: Annotated[str, Path(pattern="^[0-9a-f]{4,32}$")], caller: Reader, backend: BackendDep) -> Sequence[str]:
+    """List a few ids of jobs that begin with a prefix."""
+    return backend.jobs.ids(caller, prefix)
 
 
 @router.get("/jobs/{id}")
 def status(id: str, caller: Reader, backend: BackendDep) -> JobView:
     """Show one job."""
     return job_view(found(backend.jobs.get(caller, id)))
+
+
+@router.patch("/jobs/{id}", response_model=JobView | Receipt)
+def rename(id: str, changes: Changes, caller: Submitter, backend: BackendDep) -> Response:
+    """Change the name and the tags of a job."""
+    return receipt(caller, found(backend.jobs.rename(caller, id, changes.name, changes.tags)))
 
 
 @router.post("/jobs/{id}/cancel", response_model=JobView | Receipt)

@@ -20,7 +20,11 @@ async def upload(
     backend: BackendDep,
     sha256: Annotated[str | None, Query(pattern="^[0-9a-f]{64}$", description="The expected digest.")] = None,
 ) -> dict[str, Any]:
-    """Send a file. The id in the answer is a source for jobs."""
+    """Send a file. The id in the answer is a source for jobs.
+
+    If one has sent a file with the same name and content before, the answer describes that upload, and ``new`` is
+    false.
+    """
     received = await sources.receive(backend.engine, backend.settings, caller, name, request.stream(), sha256)
     note(id=received["id"], size=received["size"])
     return received
@@ -32,8 +36,18 @@ def list_uploads(
     backend: BackendDep,
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
     before: Before = None,
+    sha256: Annotated[
+        str | None, Query(pattern="^[0-9a-f]{64}$", description="With `name`: only the upload with this content.")
+    ] = None,
+    name: Annotated[str | None, Query(max_length=200)] = None,
 ) -> list[dict[str, Any]]:
-    """List one's own uploads, the newest first."""
+    """List one's own uploads, the newest first.
+
+    With `sha256` and `name`, the list holds at most one upload: a client need not send this file again.
+    """
+    if sha256 is not None:
+        known = sources.known_upload(backend.engine, caller, sha256, name or "")
+        return [] if known is None else [known]
     return sources.latest_uploads(backend.engine, caller, limit, parse_cursor(before))
 
 

@@ -1,0 +1,82 @@
+"""Endpoints for sweeps: jobs that differ in some parameters, and are submitted, cancelled and deleted as one."""
+
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
+
+from mgclust.service.audit import note
+from mgclust.service.queue.access import Caller
+from mgclust.service.queue.jobs import NewJob, job_id
+from mgclust.service.queue.models import Job
+from mgclust.service.web.dependencies import BackendDep, Reader, Submitter
+from mgclust.service.web.errors import NotFound
+from mgclust.service.web.requests import SweepSubmission
+from mgclust.service.web.routers.jobs import check_files, check_request
+from mgclust.service.web.views import JobView, Receipt, job_view
+
+router = APIRouter(prefix="/sweeps")
+
+
+class SweepView(BaseModel):
+    """A sweep with its jobs."""
+
+    id: str
+    vary: dict[str, list[Any]] = Field(description="The values of each parameter that differs between the jobs.")
+    jobs: list[JobView | Receipt] = Field(description="The jobs, in the order of their combinations of values.")
+
+
+def _view(caller: Caller, id_: str, jobs: list[Job]) -> SweepView:
+    if not jobs:
+        raise NotFound("there is no such sweep.")
+    if "read" not in caller.scopes:
+        return SweepView(
+            id=id_,
+            vary={},
+            jobs=[Receipt(**{name: getattr(job, name) for name in Receipt.model_fields}) for job in jobs],
+        )
+    varied: dict[str, list[Any]] = {name: [] for job in jobs for name in job.request["vary"]}
+    for job in jobs:
+        for name in varied:
+            if (value := job.request["parameters"].get(name)) not in varied[name]:
+                varied[name].append(value)
+    return SweepView(id=id_, vary=varied, jobs=[job_view(job) for job in jobs])
+
+
+@router.post("", status_code=201)
+async def submit_sweep(sweep: SweepSubmission, caller: Submitter, backend: BackendDep) -> SweepView:
+    """Submit a job for each combination of values: all jobs, or none."""
+    submissions = sweep.combinations()
+    for submission in submissions:
+        check_request(submission, caller, backend)
+    records = [submission.to_record() | {"vary": list(sweep.vary)} for submission in submissions]
+    await check_files(records[0], caller, backend)
+    id_ = job_id(caller, sweep.key and f"sweep {sweep.key}")
+    note(id=id_)
+    orders = [
+        NewJob(job_id(caller, f"sweep {id_} {k}"), caller, sweep.method, record, sweep.priority, sweep.name, sweep.tags,
+               id_)
+        for k, record in enumerate(records)
+    ]  # fmt: skip
+    return _view(caller, id_, await run_in_threadpool(backend.jobs.submit_sweep, orders))
+
+
+@router.get("/{id}")
+def show_sweep(id: str, caller: Reader, backend: BackendDep) -> SweepView:
+    """Show a sweep with its jobs."""
+    return _view(caller, id, backend.jobs.members(caller, id))
+
+
+@router.post("/{id}/cancel")
+def cancel_sweep(id: str, caller: Submitter, backend: BackendDep) -> SweepView:
+    """Cancel all jobs of a sweep. Jobs that have ended stay unchanged."""
+    jobs = backend.jobs.members(caller, id)
+    cancelled = [backend.jobs.cancel(caller, job.id) for job in reversed(jobs)]  # the jobs that wait longest come last
+    return _view(caller, id, [job for job in reversed(cancelled) if job is not None])
+
+
+@router.delete("/{id}")
+def delete_sweep(id: str, caller: Submitter, backend: BackendDep) -> SweepView:
+    """Delete all jobs of a sweep, which must have ended, with their files and logs, and return them."""
+    return _view(caller, id, backend.jobs.delete_sweep(caller, id))

@@ -1,0 +1,182 @@
+"""A database that is older than its data folder, a clock that is wrong, and files that a loss of power has cut."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+
+import pytest
+
+from mgclust.base.errors import InputError
+from mgclust.service.queue import access, clock, orphans, revocations
+from mgclust.service.queue.access import Caller, Unauthorized
+from mgclust.service.queue.attempts import Attempts
+from mgclust.service.queue.fair_share import add_usage
+from mgclust.service.queue.identity import DAMAGES, Identity
+from mgclust.service.queue.jobs import NewJob
+from mgclust.service.queue.models import Job, User, check_data_folder, migrate, open_database, reading, writing
+from mgclust.service.queue.removal import sweep
+from mgclust.service.runner.runner import Runner
+from mgclust.service.settings import Settings
+from support.time_of_day import set_time
+
+ANN, BOB = Caller("ann", "user"), Caller("bob", "user")
+DAY = 86_400.0
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return Settings(data=tmp_path, cpu=True, keep_days=30.0)
+
+
+@pytest.fixture
+def engine(settings):
+    engine = open_database(settings.database)
+    migrate(engine)
+    for caller in (ANN, BOB):
+        access.add_user(engine, caller.name, caller.role)
+    return engine
+
+
+def add_ended(engine, id_, finished):
+    with writing(engine) as session:
+        session.add(Job(id=id_, owner="ann", method="silhouette", request={}, state="SUCCEEDED", created=1.0,
+                        finished=finished, attempt=1))  # fmt: skip
+
+
+def test_a_retry_after_a_restore(engine, settings):
+    """The folder of an attempt that the database does not know is set aside, and the job computes its own result."""
+    jobs = Attempts(engine, settings)
+    jobs.submit([NewJob("1" * 32, ANN, "silhouette", {"sources": [], "parameters": {}}, 0)])
+    job = jobs.claim()
+    jobs.fail(job.id, 1, "no", "input")
+    later = settings.attempt_folder(job.id, 2)
+    (later / "result").mkdir(parents=True)
+    jobs.retry(ANN, job.id)
+    job = jobs.claim()
+    assert job.attempt == 2
+    runner = Runner(settings)
+    runner._server.start = lambda: pytest.fail("no process is needed for this test")
+    with pytest.raises(pytest.fail.Exception):
+        runner._start(job)
+    assert not later.exists()
+
+
+def test_folders_without_rows(engine, settings, monkeypatch):
+    """They are removed a week after a sweep has found them, unless their rows come back with another backup."""
+    add_ended(engine, "a" * 32, time.time())
+    names = ("jobs/" + "a" * 32, "jobs/" + "b" * 32, "uploads/" + "c" * 32, "uploads/" + "d" * 32, "jobs/other")
+    for name in names:
+        (settings.data / name / "attempt-1").mkdir(parents=True)
+        os.utime(settings.data / name, (time.time() - 2 * DAY,) * 2)
+    os.utime(settings.data / "uploads" / ("d" * 32))  # new: its row may be about to be written
+    monkeypatch.setattr(clock, "is_trusted", lambda data: True)
+    sweep(engine, settings)
+    assert all((settings.data / name).exists() for name in names)
+    for mark in settings.data.glob(f"*/*/{orphans.MARK}"):
+        os.utime(mark, (time.time() - 8 * DAY,) * 2)
+    sweep(engine, settings)
+    assert [name for name in names if (settings.data / name).exists()] == [names[0], names[3], names[4]]
+
+
+def test_a_revoked_token_stays_revoked(engine, settings):
+    id_, token = access.new_token(engine, "ann")
+    access.new_token(engine, "bob")
+    engine.dispose()
+    backup = settings.data / "backup.db"
+    shutil.copy(settings.data / "service.db", backup)
+    engine = open_database(settings.database)
+    access.revoke(engine, id_)
+    revocations.keep(settings.data, token=id_)
+    with open(settings.data / revocations.FILE, "a") as file:
+        file.write('{"token": "torn')
+    engine.dispose()
+    for end in ("-wal", "-shm"):
+        (settings.data / f"service.db{end}").unlink(missing_ok=True)
+    shutil.copy(backup, settings.data / "service.db")
+    engine = open_database(settings.database)
+    assert access.find_callers(engine, [access.hash_of(token)])[0].name == "ann"
+    revocations.reapply(engine, settings.data)
+    assert isinstance(access.find_callers(engine, [access.hash_of(token)])[0], Unauthorized)
+    assert access.tokens_of(engine, "bob")[0]["revoked"] is None
+
+
+@pytest.mark.parametrize("jump", [365 * DAY, -365 * DAY])
+def test_nothing_expires_after_a_jump_of_the_clock(engine, settings, monkeypatch, jump):
+    now = time.time()
+    set_time(monkeypatch, lambda: now)
+    add_ended(engine, "a" * 32, now)
+    sweep(engine, settings)
+    now += jump
+    sweep(engine, settings)
+    now += DAY / 2
+    sweep(engine, settings)
+    with reading(engine) as session:
+        assert session.get(Job, "a" * 32) is not None
+    now += DAY / 2 - jump  # the clock is right again, which is another jump
+    sweep(engine, settings)
+    for _ in range(31):
+        now += DAY
+        sweep(engine, settings)
+    with reading(engine) as session:
+        assert session.get(Job, "a" * 32) is None
+
+
+def test_a_user_whose_job_ran_while_the_clock_was_ahead(engine, settings):
+    jobs = Attempts(engine, settings)
+    with writing(engine) as session:
+        session.get_one(User, "ann").used = add_usage(0.0, 60.0, time.time() + 10 * DAY)
+        # Bob has had the only slot for days.
+        session.get_one(User, "bob").used = add_usage(0.0, 5000.0, time.time())
+    for number, caller in enumerate((ANN, BOB) * 2):
+        jobs.submit([NewJob(f"{number:032x}", caller, "silhouette", {"sources": [], "parameters": {}}, 0)])
+    owners = []
+    for _ in range(4):
+        job = jobs.claim()
+        owners.append(job.owner)
+        with writing(engine) as session:
+            session.get_one(Job, job.id).claimed -= 3000.0
+        jobs.succeed(job.id, 1, {})
+    assert owners[:2] == ["bob", "ann"], "a wrong clock makes a user wait for at most one long job of others"
+
+
+@pytest.mark.parametrize("left", ["", "\n"])
+def test_a_folder_id_that_a_loss_of_power_has_emptied(engine, settings, left):
+    check_data_folder(engine, settings.data)
+    path = settings.data / "folder-id"
+    known = path.read_text()
+    path.write_text(left)
+    check_data_folder(engine, settings.data)
+    assert path.read_text() == known
+    path.write_text("0" * 32)
+    with pytest.raises(InputError, match="is not the data folder"):
+        check_data_folder(engine, settings.data)
+
+
+def test_small_files_are_on_the_disk_before_they_count(engine, settings, monkeypatch):
+    """The file before its name, and its name before the call returns."""
+    happened = []
+    fsync, rename = os.fsync, os.rename
+    monkeypatch.setattr(
+        os, "fsync", lambda number: (happened.append(os.readlink(f"/proc/self/fd/{number}")), fsync(number))
+    )
+    monkeypatch.setattr(os, "rename", lambda *names, **how: (happened.append("rename"), rename(*names, **how)))
+    check_data_folder(engine, settings.data)
+    assert [each.rpartition("/")[2] for each in happened] == ["folder-id.partial", "rename", settings.data.name]
+
+
+def test_damage_is_answered_with_a_restart_first():
+    class Error(Exception):
+        sqlite_errorcode = DAMAGES[0]
+
+    text = str(Identity().damaged(Error("database disk image is malformed")))
+    assert text.index("restart the service first") < text.index("restore the last backup")
+
+
+def test_the_record_of_the_clock(tmp_path):
+    assert clock.is_trusted(tmp_path)
+    assert set(json.loads((tmp_path / clock.FILE).read_text())) == {"seen", "since"}
+    (tmp_path / clock.FILE).write_text("torn")
+    assert clock.is_trusted(tmp_path)

@@ -1,0 +1,98 @@
+"""Requests that concern all endpoints: HEAD, unknown query names, unknown addresses, short ids, the token's file."""
+
+import pytest
+from starlette.testclient import TestClient
+
+from mgclust.service.queue import access
+from mgclust.service.queue.jobs import Jobs, NewJob
+from mgclust.service.queue.models import open_database
+from mgclust.service.settings import Settings
+from mgclust.service.web.app import create_app
+
+
+@pytest.fixture
+def engine(tmp_path):
+    return open_database(Settings(data=tmp_path).database)
+
+
+@pytest.fixture
+def served(tmp_path, engine):
+    """A client that shows an administrator's token."""
+    app = create_app(Settings(data=tmp_path, cpu=True))
+    token = access.first_token(engine, tmp_path).read_text().strip()
+    with TestClient(app, raise_server_exceptions=False, headers={"Authorization": f"Bearer {token}"}) as http:
+        yield http
+
+
+@pytest.mark.parametrize("path", ["/", "/healthz", "/pages/style.css", "/api/v1/jobs", "/api/v1/methods"])
+def test_head_has_the_headers_of_get_and_no_body(served, path):
+    plain = {"Accept-Encoding": "identity"}
+    got, head = served.get(path, headers=plain), served.head(path, headers=plain)
+    assert (got.status_code, head.status_code, head.content) == (200, 200, b"")
+    assert head.headers["content-length"] == got.headers["content-length"]
+
+
+def test_head_of_an_endless_stream_ends(served, engine, tmp_path):
+    id_ = submit(engine, tmp_path, "1" * 32)
+    assert served.head(f"/api/v1/jobs/{id_}/events").status_code == 200
+
+
+def test_head_of_an_unknown_job(served):
+    assert served.head(f"/api/v1/jobs/{'0' * 32}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "sentence"),
+    [
+        ("GET", "/jobs?stat=FAILED", "stat: this parameter is unknown; use before, limit, method"),
+        ("GET", "/jobs?limit=3&STATE=x", "STATE: this parameter is unknown"),
+        ("GET", f"/jobs/{'0' * 32}?x=1", "this parameter is unknown; leave it out"),
+        ("PUT", "/uploads/x.npy?sha=1", "use sha256"),
+    ],
+)
+def test_an_unknown_query_name_is_rejected(served, method, path, sentence):
+    answer = served.request(method, f"/api/v1{path}")
+    assert answer.status_code == 422 and sentence in answer.json()["error"]
+    assert served.get("/api/v1/jobs?limit=3&state=FAILED").status_code == 200
+
+
+def test_a_browser_sees_a_page_at_an_unknown_address(served):
+    page = served.get("/nothing", headers={"Accept": "text/html,*/*"})
+    assert page.status_code == 404 and page.headers["content-type"].startswith("text/html")
+    assert '<a href="/">' in page.text
+    for path, accept in (("/nothing", "*/*"), ("/api/v1/nothing", "text/html")):
+        assert served.get(path, headers={"Accept": accept}).json()["error"] == "there is nothing at this path."
+
+
+def submit(engine, tmp_path, id_, user="admin"):
+    caller = access.Caller(user, "admin" if user == "admin" else "user")
+    settings = Settings(data=tmp_path)
+    Jobs(engine, settings).submit([NewJob(id_, caller, "canopy", {"sources": []}, 0)])
+    return id_
+
+
+def test_short_ids_find_only_jobs_that_the_caller_sees(served, engine, tmp_path):
+    access.add_user(engine, "ann", "user")
+    token = access.new_token(engine, "ann")[1]
+    mine, others = submit(engine, tmp_path, "ab12" * 8, "ann"), submit(engine, tmp_path, "ab13" * 8)
+    submit(engine, tmp_path, "ab" + "f" * 30)
+    ann = {"Authorization": f"Bearer {token}"}
+    assert served.get("/api/v1/job-ids/ab12").json() == [mine]
+    assert served.get("/api/v1/job-ids/ab13", headers=ann).json() == []
+    assert served.get("/api/v1/job-ids/ab13").json() == [others]
+    assert served.get("/api/v1/job-ids/abff").json() == ["ab" + "f" * 30]
+    for wrong in ("ab1", "AB12", "ab1%", "g" * 8):
+        assert served.get(f"/api/v1/job-ids/{wrong}").status_code == 422
+
+
+def test_a_revoked_token_does_not_stay_in_the_data_folder(served, engine, tmp_path):
+    held = served.get("/api/v1/session").json()
+    assert held["user"] == "admin" and held["scopes"] == ["read", "submit", "admin"] and held["expires"] is None
+    other = served.post("/api/v1/tokens", json={"days": None}).json()
+    assert served.delete(f"/api/v1/tokens/{other['id']}").status_code == 200
+    assert (tmp_path / "token").exists()  # another token was revoked
+    served.post("/api/v1/tokens", json={"days": None})
+    assert served.delete(f"/api/v1/tokens/{held['token']}").status_code == 200
+    assert not (tmp_path / "token").exists()
+    (tmp_path / "token").write_text("mgc_" + "x" * 43)  # of an earlier version, or of a restored backup
+    assert not access.first_token(engine, tmp_path).exists()
