@@ -119,8 +119,8 @@ def several(out: bench.Record, sizes: list[int], options: Any) -> None:
             for name, (c, s, d, p_in) in {**SCALING, **(BEYOND if size == max(sizes) > 1 else {})}.items():
                 graph = networks.MadeNetwork((max(c // options.smaller, 1), s, d, p_in), options.device)
                 arguments = {
-                    "strategy": "parallel", "resolution": 1.0, "n_clusters": None, "device": options.device,
-                    "n": graph.n_nodes, "hierarchy": False, "seed": 0,
+                    "strategy": "parallel", "objective": "modularity", "resolutions": (1.0,), "n_clusters": None,
+                    "device": options.device, "n": graph.n_nodes, "hierarchy": False, "seed": 0,
                 }  # fmt: skip
                 need = partial(estimate, n=graph.n_nodes, levels=True)
                 spec = RunSpec(detect_communities, arguments, need, "int32")
@@ -137,7 +137,7 @@ def several(out: bench.Record, sizes: list[int], options: Any) -> None:
                     seconds=took,
                     build_seconds=timings["graph"],
                     edges_per_second=graph.shape[0] / took,
-                    modularity=value.modularity,
+                    modularity=value.candidates[0].modularity,
                     communities=int(np.max(labels)) + 1,
                     **({"speed_up": base / took, "same_bits": bits == same} if name in SCALING else {}),
                     bits=bits,
