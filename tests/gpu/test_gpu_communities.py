@@ -35,8 +35,9 @@ def graph(request):
     return pairs.astype(np.int32), n, rng
 
 
+@pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("weights", [None, "int32", "int64", "huge"])
-def test_kernels_equal_the_cpus(graph, weights):
+def test_kernels_equal_the_cpus(graph, weights, directed):
     pairs, n, rng = graph
     cpu, gpu = load("cpu"), load("cuda")
     row, column = np.concatenate([pairs, pairs[:, ::-1]]).T
@@ -61,7 +62,11 @@ def test_kernels_equal_the_cpus(graph, weights):
     equal(ours, theirs)
     strength = np.zeros(n, np.int64)
     np.add.at(strength, theirs[0], 1 if theirs[2] is None else theirs[2])
-    gain = Gain(int(strength.sum()), 1.0 if exact else 1.3, exact)
+    gain = Gain(int(strength.sum()), 1.0 if exact else 1.3, exact, directed)
+    if directed:
+        strength >>= 30 if weights == "huge" else 0
+        leaving = rng.integers(0, strength + 1)
+        strength = leaving * 2**32 + strength - leaving
     for first, stop in ((0, n), (n // 3, n // 2)):
         own = (theirs[0] >= first) & (theirs[0] < stop)
         part = tuple(None if each is None else each[own] for each in theirs)
@@ -157,8 +162,9 @@ def test_known_communities_and_objectives_are_the_same_on_the_device(weights):
     init = rng.integers(-1, 60, 4100)
     fixed = np.flatnonzero((init >= 0) & (rng.random(4100) < 0.1))
     for start in ({}, {"init": init}, {"init": init, "fixed": fixed}):
-        for objective in ("modularity", "cpm"):
-            given = {"objective": objective, "resolutions": [1.0, 0.05, 3.0], "client": None, **start}
+        for objective in ("modularity", "cpm", "directed"):
+            which = {"directed": True} if objective == "directed" else {"objective": objective}
+            given = {**which, "resolutions": [1.0, 0.05, 3.0], "client": None, **start}
             host, device = (Communities(device=d, **given).fit(graph) for d in ("cpu", "cuda"))
             for name, values in host.result_.arrays.items():
                 np.testing.assert_array_equal(values, device.result_.arrays[name], err_msg=f"{objective}, {name}")
