@@ -180,9 +180,8 @@ def test_silhouettes_with_one_click(browser, running, jobs):
     assert -1 <= job.info["scores"]["silhouette"] <= 1
     job.delete()
     browser.open(f"{running.url}/jobs/{jobs[1].id}")
-    browser.wait("document.querySelector('#naming input')")
+    browser.wait("document.querySelector('#actions a')")  # the facts of the job have arrived
     browser.run("document.querySelector('#naming input').value = 'nine'")
-    browser.wait("document.querySelector('#actions a')")
     browser.run("document.querySelectorAll('#naming input')[1].value = 'paper, draft'")
     browser.click("#naming button")
     browser.wait("document.querySelector('#naming [role=status]').innerText === 'Saved.'")
