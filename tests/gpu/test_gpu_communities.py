@@ -48,9 +48,10 @@ def in_order(rows):
     return [row, there[0][order], None if there[1] is None else there[1][order]]
 
 
+@pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("way", ["sorted", "tables", "both"])
 @pytest.mark.parametrize("weights", [None, "int32", "int64", "huge"])
-def test_kernels_equal_the_cpus(graph, weights, way, monkeypatch):
+def test_kernels_equal_the_cpus(graph, weights, way, directed, monkeypatch):
     pairs, n, rng = graph
     contraction = importlib.import_module("mgclust.kernels.graph.gpu_contraction")
     if way != "sorted":
@@ -83,7 +84,11 @@ def test_kernels_equal_the_cpus(graph, weights, way, monkeypatch):
     strength = np.zeros(n, np.int64)
     row = np.repeat(np.arange(n), np.diff(whole.starts))
     np.add.at(strength, row, 1 if whole.weights is None else whole.weights)
-    gain = Gain(int(strength.sum()), 1.0 if exact else 1.3, exact)
+    gain = Gain(int(strength.sum()), 1.0 if exact else 1.3, exact, directed)
+    if directed:
+        strength >>= 30 if weights == "huge" else 0
+        leaving = rng.integers(0, strength + 1)
+        strength = leaving * 2**32 + strength - leaving
     for first, stop in ((0, n), (n // 3, n // 2)):
         own = slice(whole.starts[first], whole.starts[stop])
         starts = whole.starts[first : stop + 1] - whole.starts[first]
@@ -172,8 +177,9 @@ def test_known_communities_and_objectives_are_the_same_on_the_device(weights):
     init = rng.integers(-1, 60, 4100)
     fixed = np.flatnonzero((init >= 0) & (rng.random(4100) < 0.1))
     for start in ({}, {"init": init}, {"init": init, "fixed": fixed}):
-        for objective in ("modularity", "cpm"):
-            given = {"objective": objective, "resolutions": [1.0, 0.05, 3.0], "client": None, **start}
+        for objective in ("modularity", "cpm", "directed"):
+            which = {"directed": True} if objective == "directed" else {"objective": objective}
+            given = {**which, "resolutions": [1.0, 0.05, 3.0], "client": None, **start}
             host, device = (Communities(device=d, **given).fit(graph) for d in ("cpu", "cuda"))
             for name, values in host.result_.arrays.items():
                 np.testing.assert_array_equal(values, device.result_.arrays[name], err_msg=f"{objective}, {name}")

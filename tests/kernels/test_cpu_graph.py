@@ -17,7 +17,7 @@ cpu = load("cpu")
 
 MASK = 2**64 - 1
 WEIGHTS = [None, np.int32, np.int64]
-GAINS = [(True, 1.0), (False, 0.7)]
+GAINS = [(True, 1.0, False), (False, 0.7, False), (True, 1.0, True), (False, 0.7, True)]  # exact, resolution, directed
 
 
 def graph(n: int, edges: int, weights, seed: int = 0) -> tuple[Adjacency, np.ndarray, np.ndarray]:
@@ -52,14 +52,25 @@ def mix(x: int) -> int:
 
 def score(gain: Gain, w: int, d: int, e: int):
     w, d, e = int(w), int(d), int(e)
+    if gain.directed:
+        product = 2 * ((d >> 32) * (e % 2**32) + (d % 2**32) * (e >> 32))
+        return (
+            gain.two_m * w - product if gain.exact else float(gain.two_m) * float(w) - gain.resolution * float(product)
+        )
     if gain.exact:
         return gain.two_m * w - d * e
     return float(gain.two_m) * float(w) - gain.resolution * (float(d) * float(e))
 
 
-def gain_of(strength: np.ndarray, how: tuple[bool, float], weights) -> Gain:
-    exact, resolution = how
-    return Gain(int(strength.sum()), resolution, exact and weights is not np.int64)
+def gain_of(strength: np.ndarray, how: tuple[bool, float, bool], weights) -> tuple[Gain, np.ndarray]:
+    """The gain and the strengths, which are divided at random if edges have directions."""
+    exact, resolution, directed = how
+    gain = Gain(int(strength.sum()), resolution, exact and weights is not np.int64, directed)
+    if directed:
+        strength = strength >> (20 if weights is np.int64 else 0)
+        leaving = np.random.default_rng(5).integers(0, strength + 1)
+        strength = leaving * 2**32 + strength - leaving
+    return gain, strength
 
 
 def state(n: int, strength: np.ndarray, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -93,7 +104,7 @@ def moves(dense, own, strength, labels, totals, active, gain, classes, turn, sal
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_moves_follow_their_definition(weights, how) -> None:
     rows, dense, strength = graph(90, 500, weights)
-    gain, n = gain_of(strength, how, weights), len(dense)
+    (gain, strength), n = gain_of(strength, how, weights), len(dense)
     seen = set()
     for seed, (first, stop) in enumerate([(0, n), (20, 70), (5, 5), (0, n), (0, n)]):
         labels, totals = state(n, strength, seed)
@@ -111,7 +122,9 @@ def test_moves_follow_their_definition(weights, how) -> None:
         old = labels.copy()
         cpu.graph.apply_moves(out, strength, labels, totals)
         np.testing.assert_array_equal(labels, np.where(out >= 0, out, old))
-        np.testing.assert_array_equal(totals, np.bincount(labels, strength, n).astype(np.int64))
+        sums = np.zeros(n, np.int64)
+        np.add.at(sums, labels, strength)
+        np.testing.assert_array_equal(totals, sums)
         activated = np.zeros(n, np.uint8)
         cpu.graph.activate_neighbors(part(rows, first, stop), out, labels, activated)
         apart = (dense > 0) & (labels[:, None] != labels)
@@ -156,7 +169,8 @@ def test_a_node_that_gains_nothing_stays() -> None:
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_a_sweep_in_one_call_is_its_turns(weights, how, monkeypatch: pytest.MonkeyPatch) -> None:
     rows, dense, strength = graph(90, 500, weights)
-    n, of_sweep = len(dense), {"gain": gain_of(strength, how, weights), "classes": 4, "salt": 2**63 + 5}
+    gain, strength = gain_of(strength, how, weights)
+    n, of_sweep = len(dense), {"gain": gain, "classes": 4, "salt": 2**63 + 5}
     for seed in range(3):
         found = []
         for run in ("turns", "alone", "threads"):
@@ -186,6 +200,10 @@ def test_a_sweep_in_one_call_is_its_turns(weights, how, monkeypatch: pytest.Monk
     np.testing.assert_array_equal(some[2], labels)
 
 
+def degree(gain: Gain, strength: int) -> int:
+    return int(strength) // 2**32 + int(strength) % 2**32 if gain.directed else int(strength)
+
+
 def partners(dense, own, strength, within, gain, any_sign, noise, salt):
     out = np.full(len(dense), -1)
     for v in own:
@@ -198,7 +216,7 @@ def partners(dense, own, strength, within, gain, any_sign, noise, salt):
             h = mix(a * 0x9E3779B97F4A7C15 + b * 0xC2B2AE3D27D4EB4F + salt)
             s = (
                 float(g)
-                / math.sqrt(float(strength[v]) * float(strength[u]))
+                / math.sqrt(float(degree(gain, strength[v])) * float(degree(gain, strength[u])))
                 * (1.0 - noise * (float(h >> 40) / 2.0**24))
             )
             if best is None or (s, h, -u) > best:
@@ -211,7 +229,7 @@ def partners(dense, own, strength, within, gain, any_sign, noise, salt):
 def test_partners_follow_their_definition(weights, how) -> None:
     rows, dense, strength = graph(90, 400, weights, 1)
     n = len(dense)
-    gain, within = gain_of(strength, how, weights), np.arange(n, dtype=np.int32) % 3
+    (gain, strength), within = gain_of(strength, how, weights), np.arange(n, dtype=np.int32) % 3
     for first, stop, inside, any_sign, noise, salt in [
         (0, n, None, False, 0.0, 1), (10, 60, within, False, 0.3, 2**64 - 1), (0, n, within, True, 0.5, 7),
         (0, n, None, True, 0.0, 2**63),

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from mgclust.service import connection
+from support.browser import CHROMIUM, Browser
 from support.service_process import MAX_ROWS, Running
 
 ADMINS = "mgc_of_the_admin"
@@ -64,3 +65,12 @@ def answers(monkeypatch):
 
     monkeypatch.setattr(connection.httpx, "Client", client)
     return made
+
+
+@pytest.fixture
+def browser(tmp_path):
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed (Debian: apt install chromium)")
+    shown = Browser(tmp_path)
+    yield shown
+    shown.close()

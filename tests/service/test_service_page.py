@@ -17,7 +17,7 @@ from mgclust.base.errors import InputError
 from mgclust.cli.jobs import _show
 from mgclust.datasets import make_bold, make_gaussian_rings
 from mgclust.service.web.requests import Submission
-from support.browser import CHROMIUM, Browser
+from support.browser import sign_in
 from support.waiting import wait_for
 
 pytestmark = [pytest.mark.xdist_group("service"), pytest.mark.timeout(180)]
@@ -269,24 +269,6 @@ def test_pages_name_only_themselves(running):
             assert answer.headers["Content-Type"].split(";")[0] in ("text/css", "text/javascript", "image/svg+xml")
 
 
-@pytest.fixture
-def browser(tmp_path):
-    if CHROMIUM is None:
-        pytest.skip("Chromium is not installed (Debian: apt install chromium)")
-    shown = Browser(tmp_path)
-    yield shown
-    shown.close()
-
-
-def sign_in(browser, running, user="ann", path="/"):
-    browser.open(running.url + path)
-    browser.wait("document.querySelector('#token')")
-    browser.click("#token")
-    browser.type(running.token_of(user)[1])
-    browser.press("Enter", 13)
-    browser.wait("!document.querySelector('#signed-in').hidden")
-
-
 def corner(browser, x, y):
     """A point of the decision graph, in shares of its canvas from the lower left."""
     left, top, width, height = browser.place("#box")
@@ -307,7 +289,7 @@ def test_warnings_of_a_result_are_on_its_page(browser, running, points):
     sign_in(browser, running, path=f"/jobs/{job.id}")
     browser.wait("document.querySelector('#warnings li')?.innerText.startsWith('a single canopy')")
     browser.open(running.url)
-    browser.wait("document.querySelector('.jobs li')?.innerText.includes('1 warning')")
+    browser.wait("document.querySelector('#jobs')?.innerText.includes('1 warning')")
 
 
 def test_from_a_token_to_a_saved_choice(browser, running, points, tmp_path):
@@ -409,9 +391,8 @@ def test_by_keyboard_at_the_width_of_a_phone(browser, running, points, tmp_path)
     browser.wait("document.activeElement.id === 'token'")
     browser.type(running.token_of("dora")[1])
     browser.press("Enter", 13)
-    browser.wait("document.querySelector('#jobs').innerText.includes('No jobs yet')")
-    tab_to(browser, "#new-job summary", 2)
-    browser.press("Enter", 13)
+    browser.wait("document.querySelector('#none').innerText.includes('No jobs yet')")
+    tab_to(browser, "#new-job summary", 2)  # the form is open: there is nothing else to do
     browser.wait("document.querySelector('#parameters [data-name=n_clusters]')")
     browser.choose_file("#files", hostile)
     tab_to(browser, "#parameters [data-name=n_clusters]")
@@ -505,7 +486,19 @@ def test_the_form_has_all_that_a_submission_may_have(browser, running, points, t
     assert [each["name"] for each in request["atlas"]] == ["truth.nii.gz"] and info["scores"]["atlas_ari"] <= 1
     assert (request["resources"], request["report"], info["priority"]) == ({"workers": 1}, False, -7)
     assert (request["sources"][0]["name"], request["mask"]["name"]) == ("bold.nii.gz", "mask.nii.gz")
-    others = {"method", "sources", "mask", "confounds", "surfaces", "atlas", "key", "priority", "report"}
+    others = {
+        "method",
+        "sources",
+        "mask",
+        "confounds",
+        "surfaces",
+        "atlas",
+        "key",
+        "priority",
+        "report",
+        "name",
+        "tags",
+    }
     submission = set(Submission.model_fields) - others
     assert submission == {group[1:] for group in given}  # nothing that the form does not know
     (running.root / "cut.nii.gz").write_bytes((tmp_path / "bold.nii.gz").read_bytes()[:-100])

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CHROMIUM", "Browser"]
+__all__ = ["CHROMIUM", "Browser", "sign_in"]
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 WAIT_LIMIT = 60.0
@@ -213,3 +213,13 @@ class Browser:
                     entry = message["params"]["entry"]
                     self.errors.append(f"{entry['text']} {entry.get('url', '')}")
         os.close(self._read)
+
+
+def sign_in(browser: Browser, running: Any, user: str = "ann", path: str = "/") -> None:
+    """Open a page of a service, and give it a token of the user."""
+    browser.open(running.url + path)
+    browser.wait("document.querySelector('#token')")
+    browser.click("#token")
+    browser.type(running.token_of(user)[1])
+    browser.press("Enter", 13)
+    browser.wait("!document.querySelector('#signed-in').hidden")

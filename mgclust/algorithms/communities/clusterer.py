@@ -28,7 +28,7 @@ from mgclust.engine.spmd import Outcome, RunSpec, Work, run
 from mgclust.params import Integer
 from mgclust.results.result import Result
 
-__all__ = ["ModularityClusterer"]
+__all__ = ["ModularityClusterer", "without_merges"]
 
 # Smallest number of edges per rank for which several ranks save time. On CPUs, two and four ranks took 1.5 times as
 # long as one rank, and even longer with more edges. Compared with one GPU, two GPUs took 0.8 and 1.05 times as long for
@@ -139,10 +139,11 @@ class ModularityClusterer(Clusterer):
             "strategy": strategy,
             "n": graph.n_nodes,
             # A saved result needs all merges; a fitted estimator can compute them later.
-            "hierarchy": inputs.provenance and _objective_in(parameters) == "modularity",
+            "hierarchy": inputs.provenance and not without_merges(parameters),
             "seed": self._seed(parameters.get("random_state")),
             "resolutions": self._resolutions_of(parameters),
             "objective": _objective_in(parameters),
+            "directed": bool(parameters.get("directed")),
             **self._start(parameters, graph),
         }
         need = partial(
@@ -164,7 +165,7 @@ class ModularityClusterer(Clusterer):
         self._fitted_with = {
             "device": self.device,
             "resolution": self._resolutions[0],
-            "objective": _objective_in(frame["parameters"]),
+            "without_merges": without_merges(frame["parameters"]),
         }
         self._tree: MergeTree | None = value.tree
         self.labels_, self.n_clusters_ = outcome.arrays["labels"], value.candidates[0].n_clusters
@@ -207,10 +208,10 @@ class ModularityClusterer(Clusterer):
 
     def _full_tree(self) -> MergeTree:
         check_is_fitted(self, "labels_")
-        if self._fitted_with["objective"] != "modularity":
+        if self._fitted_with["without_merges"]:
             raise InputError(
-                f"objective={self._fitted_with['objective']!r} has no merges, which follow the modularity; fit with "
-                "objective='modularity'."
+                f"{self._fitted_with['without_merges']} has no merges, which follow the undirected modularity; fit "
+                "without it."
             )
         if self._tree is None:
             place = self._fitted_with
@@ -246,12 +247,21 @@ def _objective_in(parameters: dict[str, Any]) -> str:
     return str(parameters.get("objective", "modularity"))
 
 
+def without_merges(parameters: dict[str, Any]) -> str:
+    """Return the parameter for which a fit has no merges, or an empty text."""
+    if parameters.get("directed"):
+        return "directed=True"
+    return "" if _objective_in(parameters) == "modularity" else f"objective={_objective_in(parameters)!r}"
+
+
 def _warnings(
     model: ModularityClusterer, value: CommunitiesOutput, resolutions: tuple[float, ...], objective: str
 ) -> list[Doubt]:
     doubts = []
-    if value.rounding > 1e-6:
-        text = f"weights were rounded by up to {value.rounding:.1g} of their mean, because they span many digits; "
+    directed = getattr(model, "directed", False)
+    if value.rounding > (1e-4 if directed else 1e-6):
+        reason = "directed=True rounds to 30 bits of their total" if directed else "they span many digits"
+        text = f"weights were rounded by up to {value.rounding:.1g} of their mean, because {reason}; "
         doubts.append(Doubt(f"{text}rescale the weights to integers for exact gains.", PrecisionWarning))
     components = value.n_components
     if components == model.n_nodes_:
@@ -262,7 +272,8 @@ def _warnings(
         for resolution, each in zip(resolutions, value.candidates, strict=True):
             if each.n_clusters == model.n_nodes_:
                 text = f"no merge raises the {score} at resolution={resolution:g}, so every node is its own community"
-                remedy = "lower resolution" + (" or give n_clusters" if objective == "modularity" else "")
+                merges = objective == "modularity" and not directed
+                remedy = "lower resolution" + (" or give n_clusters" if merges else "")
                 remedy = remedy if len(resolutions) == 1 else "leave this resolution out"
                 doubts.append(Doubt(f"{text}; {remedy}.", DegenerateClustersWarning))
     if model.n_clusters is not None and model.n_clusters < components:

@@ -46,13 +46,14 @@ from typing import Any
 from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.base import Inputs, WarmUp
-from mgclust.algorithms.communities.clusterer import ModularityClusterer
+from mgclust.algorithms.communities.clusterer import ModularityClusterer, without_merges
+from mgclust.algorithms.communities.directions import check_directions
 from mgclust.algorithms.communities.initial_labels import fixed_nodes, initial_labels
 from mgclust.algorithms.communities.options import CommunitiesOptions, FastNewmanOptions
 from mgclust.algorithms.communities.presentation import CommunitiesPresentation, FastNewmanPresentation
 from mgclust.base.dask_arrays import is_dask
 from mgclust.base.errors import InputError
-from mgclust.data import Graph
+from mgclust.data import Dataset, Graph
 from mgclust.engine.spmd import Outcome
 from mgclust.params import Real
 from mgclust.results.result import Result
@@ -82,6 +83,11 @@ class Communities(CommunitiesOptions, ModularityClusterer):
         What communities maximise, see `quality_`: modularity, or the quality of the constant Potts model (CPM; Traag,
         Van Dooren and Nesterov 2011). CPM has no resolution limit: whether nodes form a community does not depend on
         the rest of the graph. "cpm" needs a suitable `resolution`, and has no merges (`cut`, `merges_`, `linkage`).
+    directed : bool, default=False
+        Whether edges have a direction, from their first to their second node (in a matrix, from row to column). Then
+        directed modularity is maximised (Leicht and Newman 2008), which expects ``out in / m`` for the edges from one
+        node to another, with the weights that leave the first and enter the second node. It has no merges, and is only
+        for the objective "modularity" and graphs of at most 2^30 edges. By default, directions are dropped.
     resolution : float, default=1.0
         Values above 1 give smaller communities, values below 1 larger communities (Reichardt and Bornholdt 2006). With
         "cpm", the weight that a pair of nodes in a community must have on average; in a graph without weights, the
@@ -128,7 +134,7 @@ class Communities(CommunitiesOptions, ModularityClusterer):
     n_clusters_ : int
         Number of communities.
     modularity_ : float
-        Modularity of `labels_`; with "cpm", at resolution 1.
+        Modularity of `labels_`; with "cpm", at resolution 1. With ``directed=True``, directed modularity.
     quality_ : float
         Value of the objective: `modularity_`, or with "cpm" the sum over communities of
         ``e - resolution k (k - 1) / 2``, for the weight e of the edges in a community of k nodes. It is half of the
@@ -162,6 +168,7 @@ class Communities(CommunitiesOptions, ModularityClusterer):
     V. A. Traag, P. Van Dooren, Y. Nesterov, Narrow scope for resolution-limit-free community detection, Phys. Rev. E
     84:016114 (2011).
     M. E. J. Newman, Fast algorithm for detecting community structure in networks, Phys. Rev. E 69:066133 (2004).
+    E. A. Leicht, M. E. J. Newman, Community structure in directed networks, Phys. Rev. Lett. 100:118703 (2008).
 
     Examples
     --------
@@ -230,11 +237,15 @@ class Communities(CommunitiesOptions, ModularityClusterer):
 
     def _start(self, parameters: dict[str, Any], graph: Graph) -> dict[str, Any]:
         init, fixed = parameters["init"], parameters["fixed"]
-        for name in ("n_clusters", "strategy") if parameters["objective"] == "cpm" else ():
+        if parameters["directed"]:
+            if parameters["objective"] == "cpm":
+                raise InputError("directed=True does not go with objective='cpm', which ignores directions; drop one.")
+            check_directions(graph)
+        reason = without_merges(parameters)
+        for name in ("n_clusters", "strategy") if reason else ():
             if parameters[name] not in (None, "auto", "parallel"):
                 raise InputError(
-                    f"{name}={parameters[name]!r} needs merges, which follow the modularity and not objective='cpm'; "
-                    "leave one of them out."
+                    f"{name}={parameters[name]!r} needs merges, but {reason} has none; leave one of them out."
                 )
         if parameters["resolutions"] is not None:
             for name in ("n_clusters", "strategy"):
@@ -252,6 +263,13 @@ class Communities(CommunitiesOptions, ModularityClusterer):
             raise InputError(f"{other} merges nodes from the start, so init has no place in it; leave one of them out.")
         labels = initial_labels(init, graph)
         return {"init": labels, "fixed": None if fixed is None else fixed_nodes(fixed, graph, labels)}
+
+    def _warnings_of(self, dataset: Dataset) -> list[str]:
+        said = super()._warnings_of(dataset)
+        if not self.directed:
+            return said
+        assert isinstance(dataset, Graph)
+        return [text for text in said if text not in dataset.direction_warnings]
 
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
         given = frame["parameters"]

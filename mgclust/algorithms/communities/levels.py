@@ -8,6 +8,9 @@ Weights are always integers, so that sums do not depend on the order. Integer we
 total is below 2^51. Other weights are multiplied by the power of two with which twice the total just fits into 51 bits,
 and rounded; positive weights stay positive. Gains are exact (int64) with integer weights and resolution 1, if twice the
 total is below 2^31. Otherwise gains are float64, computed from exact sums with each operation rounded.
+
+With directions, rows are the same: the weight between two nodes is the sum of both arcs. Only strengths differ, see
+`Gain`. The total of all weights is then below 2^31; other weights are rounded to 30 instead of 50 bits of their total.
 """
 
 from __future__ import annotations
@@ -31,7 +34,8 @@ __all__ = ["MAX_RESOLUTION", "Level", "WeightScale", "at_resolution", "contract"
 Array = Any
 EXACT_LIMIT = 2**31  # gains are exact if two_m is below this
 MAX_RESOLUTION = 1e6  # far above values at which nodes share communities, and far below values at which gains overflow
-WIDE_BITS = 51
+WIDE_BITS, DIRECTED_BITS = 51, 32  # twice the total of integer weights is below this power of two
+MAX_ARCS = 1 << 30  # with this number of directed edges, scaled weights are still below 2^31 in total
 SHARED_ENTRIES = 1 << 20  # up to this size, each rank has the whole graph and does all the work, so no rank waits
 
 
@@ -44,7 +48,7 @@ class Level:
     n: int  # number of nodes
     entries: int  # number of neighbours of all nodes, which is twice the number of edges
     rows: Adjacency  # rows of this rank's nodes, without self-loops
-    strength: Array  # int64 array of shape (n,): sum of each node's weights; self-loops count twice
+    strength: Array  # int64 array of shape (n,): sum of each node's weights, self-loops count twice; see `Gain`
     gain: Gain
     shared: int = SHARED_ENTRIES  # every rank has all rows of a coarser graph with at most this many entries
     bounds: Sequence[int] = ()  # first node of each rank that shares the rows, and n
@@ -59,7 +63,9 @@ class WeightScale:
     rounding: float = 0.0  # largest change of a weight, as a fraction of the mean weight; 0 for integers
 
 
-def read_level(context: Context, n: int, shared: int = SHARED_ENTRIES) -> tuple[Level, WeightScale]:
+def read_level(
+    context: Context, n: int, shared: int = SHARED_ENTRIES, *, directed: bool = False
+) -> tuple[Level, WeightScale]:
     """Read the edges, which are this rank's rows, and send them to the ranks that own their nodes; resolution 1.
 
     Parameters
@@ -70,31 +76,34 @@ def read_level(context: Context, n: int, shared: int = SHARED_ENTRIES) -> tuple[
         Number of nodes.
     shared : int
         See `Level`.
+    directed : bool
+        Whether edges have a direction, from u to v. There are at most ``MAX_ARCS`` then.
     """
     xp, kernels, comm = context.kernels.xp, context.kernels, context.comm
-    scale, integers = _weight_scale(context)
+    scale, integers = _weight_scale(context, directed)
     strength = xp.zeros(n, np.int64)
     pieces: list[tuple[Array, Array, Array | None]] = []
     for chunk in context.rows.chunks():
         u, v = (chunk.x[:, column].astype(np.int32) for column in (0, 1))
         weight = None if scale is None else _integers(xp, chunk.x[:, 2], scale)
         ones = xp.ones(len(u), np.int64) if weight is None else weight
-        for ends in (u, v):
-            strength += kernels.graph.sum_by_id(ones, ends, n)
+        for ends, unit in ((u, 1 << 32 if directed else 1), (v, 1)):
+            strength += kernels.graph.sum_by_id(ones, ends, n) * unit
         if weight is not None and len(weight):
             kept = weight > 0  # an edge of weight 0 does not connect its nodes
             u, v, weight = u[kept], v[kept], weight[kept]
         pieces.append((u, v, weight))
     context.rows.release()
     comm.queue_reduce(strength, "sum")
-    two_m = int(strength.sum())
+    gain = Gain(0, 1.0, False, directed)
+    two_m = int(gain.degree(strength).sum())
     exact = integers and two_m < EXACT_LIMIT
     narrow = np.int32 if exact else np.int64
     edges = [(u, v, None if weight is None else weight.astype(narrow, copy=False)) for u, v, weight in pieces]
     del pieces
     rows = kernels.graph.rows_of_edges(edges, count=n)
     del edges
-    gain = Gain(two_m, 1.0, exact)
+    gain = replace(gain, two_m=two_m, exact=exact)
     if comm.size > 1:
         level = _owned(kernels, comm, n, strength, gain, shared, rows)
     else:
@@ -112,7 +121,7 @@ def at_resolution(level: Level, resolution: float) -> Level:
     resolution : float
     """
     gain = level.gain
-    return replace(level, gain=Gain(gain.two_m, resolution, gain.exact and resolution == 1.0))
+    return replace(level, gain=replace(gain, resolution=resolution, exact=gain.exact and resolution == 1.0))
 
 
 def contract(level: Level, ids: Array, count: int) -> Level:
@@ -159,14 +168,16 @@ def modularity_of(level: Level, labels: Array) -> float:
     cross = np.array([kernels.graph.cross_weight(level.rows, labels)], np.int64)
     inside = gain.two_m - int(level.comm.all_reduce(cross)[0])
     totals = kernels.graph.sum_by_id(level.strength, labels, level.n)
+    leaving, entering = gain.halves(totals)
     if gain.two_m < EXACT_LIMIT:
-        squares = float(int((totals * totals).sum()))
+        squares = float(int((leaving * entering).sum()))
     else:
-        squares = float(np.square(kernels.memory.to_host(totals).astype(np.float64)).sum())
+        both = (kernels.memory.to_host(each).astype(np.float64) for each in (leaving, entering))
+        squares = float(np.multiply(*both).sum())
     return inside / gain.two_m - gain.resolution * squares / gain.two_m**2
 
 
-def _weight_scale(context: Context) -> tuple[WeightScale | None, bool]:
+def _weight_scale(context: Context, directed: bool) -> tuple[WeightScale | None, bool]:
     """Return the scale that makes weights integers (None without weights), and whether they are integers already."""
     if context.dataset_shape[1] == 2:
         return None, True
@@ -184,9 +195,11 @@ def _weight_scale(context: Context) -> tuple[WeightScale | None, bool]:
         if len(chunk.x):
             least = xp.minimum(least, xp.where(chunk.x[:, 2] > 0, chunk.x[:, 2], np.inf).min())
     least = float(comm.all_reduce(least, "min")[0])
-    if total == 0 or (not broken and 2 * total < 2.0**WIDE_BITS):
+    bits = DIRECTED_BITS if directed else WIDE_BITS
+    if total == 0 or (not broken and 2 * total < 2.0**bits):
         return WeightScale(), True
-    shift = WIDE_BITS - math.frexp(2 * total)[1]
+    # With directions, positive weights that are rounded up to 1 may double the total.
+    shift = bits - directed - math.frexp(2 * total)[1]
     mean = total / context.dataset_shape[0]
     error = 0.5 if math.ldexp(least, shift) >= 0.5 else 1.0  # in units of the integers
     return WeightScale(shift, math.ldexp(error, -shift) / mean), False
@@ -204,7 +217,7 @@ def _owned(kernels: Kernels, comm: Comm, n: int, strength: Array, gain: Gain, sh
     `partial` has a row for each node, with the sums of this rank's entries.
     """
     kind = np.dtype(np.int32 if gain.exact else np.int64)
-    bounds = _bounds(kernels, strength, comm.size)
+    bounds = _bounds(kernels, gain.degree(strength), comm.size)
     first, stop = bounds[comm.rank], bounds[comm.rank + 1]
     largest = _largest(comm, partial)
     parts = kernels.graph.split_rows(partial, count=n, bounds=bounds, largest=largest)

@@ -1,8 +1,10 @@
 r"""Modularity of given communities (Newman and Girvan 2004), on any number of ranks.
 
     Q = sum over communities of [ m_c / m - resolution (d_c / 2m)^2 ]
+    Q = sum over communities of [ m_c / m - resolution out_c in_c / m^2 ]        # directed (Leicht and Newman 2008)
 
 m_c is the weight of the edges inside community c, d_c the sum of its nodes' strengths, and m the weight of all edges.
+out_c and in_c are the weights of the edges that leave and that enter nodes of c, including the edges inside c.
 Edges are read once. The only exchange is n sums and one number.
 """
 
@@ -14,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.algorithms.communities.directions import check_directions
 from mgclust.algorithms.communities.levels import MAX_RESOLUTION, at_resolution, modularity_of, read_level
 from mgclust.algorithms.communities.memory import estimate
 from mgclust.base.dask_arrays import is_dask, reject_lost
@@ -21,7 +24,7 @@ from mgclust.base.errors import InputError
 from mgclust.data import open_graph
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.spmd import Context, RunSpec, run
-from mgclust.params import Real
+from mgclust.params import Boolean, Real
 
 __all__ = ["modularity"]
 
@@ -31,6 +34,7 @@ def modularity(
     labels: Any,
     resolution: float = 1.0,
     *,
+    directed: bool = False,
     weight: str | None = "weight",
     client: Any = "auto",
     n_workers: int | None = None,
@@ -49,6 +53,8 @@ def modularity(
         Community of each node, in the order of the graph's nodes; any integers. A Dask array stays on the workers.
     resolution : float, default=1.0
         Values above 1 favour small communities, values below 1 large communities.
+    directed : bool, default=False
+        Whether edges have a direction, from their first to their second node; see `Communities`.
     weight : str or None, default="weight"
         See `open_graph`.
     client : {"auto", "local"}, None, address or distributed.Client, default="auto"
@@ -67,7 +73,7 @@ def modularity(
     Raises
     ------
     InputError
-        `labels` does not hold one integer per node.
+        `labels` does not hold one integer per node, or `directed` is true and the edges have no direction.
 
     See Also
     --------
@@ -80,7 +86,10 @@ def modularity(
     0.3571428571428571
     """
     resolution = Real(above=0, at_most=MAX_RESOLUTION, help="").check("resolution", resolution)
+    directed = Boolean(help="").check("directed", directed)
     opened = open_graph(graph, weight=weight)
+    if directed:
+        check_directions(opened)
     if isinstance(labels, Mapping) or (isinstance(labels, Sequence) and any(_is_group(each) for each in labels)):
         raise InputError(
             f"labels is a {type(labels).__name__} of node names; give one integer for each of the graph's "
@@ -93,7 +102,8 @@ def modularity(
             f"n_nodes={opened.n_nodes} nodes."
         )
     reject_lost(given)
-    arguments = {"n": opened.n_nodes, "labels": given if is_dask(given) else _dense(given), "resolution": resolution}
+    arguments = {"n": opened.n_nodes, "labels": given if is_dask(given) else _dense(given)}
+    arguments |= {"resolution": resolution, "directed": directed}
     spec = RunSpec(evaluate, arguments, partial(estimate, n=opened.n_nodes), opened.dtype.name)
     with connect(
         client=client, device=device, n_workers=n_workers, workers=workers, resources=resources, retries=retries
@@ -105,9 +115,9 @@ def _is_group(value: Any) -> bool:
     return isinstance(value, (Set, Sequence)) and not isinstance(value, str)
 
 
-def evaluate(context: Context, *, n: int, labels: np.ndarray, resolution: float) -> float:
+def evaluate(context: Context, *, n: int, labels: np.ndarray, resolution: float, directed: bool) -> float:
     """Compute the modularity on every rank."""
-    level, _ = read_level(context, n)
+    level, _ = read_level(context, n, directed=directed)
     return modularity_of(at_resolution(level, resolution), level.kernels.memory.to_device(_dense(labels)))
 
 

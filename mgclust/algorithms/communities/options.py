@@ -13,7 +13,7 @@ from mgclust.algorithms.declaration import Declaration, refuses
 from mgclust.base.dask_arrays import is_dask
 from mgclust.data.formats import suffixes
 from mgclust.outside.rooted_files import RootedFile
-from mgclust.params import Choice, Constraint, Integer, Real, Reals
+from mgclust.params import Boolean, Choice, Constraint, Integer, Real, Reals
 from mgclust.params.relations import GIVEN, Ignored
 
 __all__ = ["CommunitiesOptions", "FastNewmanOptions"]
@@ -96,6 +96,7 @@ class CommunitiesOptions(Declaration):
         "objective": Choice(
             "modularity", "cpm", help="What communities maximise: modularity, or the constant Potts model."
         ),
+        "directed": Boolean(help="Maximise directed modularity: edges lead from their first to their second node."),
         "resolution": RESOLUTION,
         "resolutions": Reals(
             above=0,
@@ -120,6 +121,7 @@ class CommunitiesOptions(Declaration):
         *,
         strategy: str = "auto",
         objective: str = "modularity",
+        directed: bool = False,
         resolution: float = 1.0,
         resolutions: Any = None,
         init: Any = None,
@@ -137,6 +139,7 @@ class CommunitiesOptions(Declaration):
         self.n_clusters = n_clusters
         self.strategy = strategy
         self.objective = objective
+        self.directed = directed
         self.resolution = resolution
         self.resolutions = resolutions
         self.init = init

@@ -45,6 +45,8 @@ class CommunitiesPresentation(Presentation):
         "networks, Physical Review E 70:066111, 2004.",
         "Blondel et al. 2008": "V. D. Blondel, J.-L. Guillaume, R. Lambiotte, E. Lefebvre, Fast unfolding of "
         "communities in large networks, Journal of Statistical Mechanics P10008, 2008.",
+        "Leicht and Newman 2008": "E. A. Leicht, M. E. J. Newman, Community structure in directed networks, Physical "
+        "Review Letters 100:118703, 2008.",
         "Traag et al. 2011": "V. A. Traag, P. Van Dooren, Y. Nesterov, Narrow scope for resolution-limit-free "
         "community detection, Physical Review E 84:016114, 2011.",
         "Traag et al. 2019": "V. A. Traag, L. Waltman, N. J. van Eck, From Louvain to Leiden: guaranteeing "
@@ -93,7 +95,10 @@ class CommunitiesPresentation(Presentation):
                 f"{result.scores['quality']:.6g} at resolution {result.parameters['resolution']:g}."
             ]
         else:
-            sentences = [f"{found}their modularity (Newman and Girvan 2004) is {result.scores['modularity']:.4f}."]
+            which = "modularity (Newman and Girvan 2004)"
+            if result.parameters.get("directed"):
+                which = "directed modularity (Leicht and Newman 2008)"
+            sentences = [f"{found}their {which} is {result.scores['modularity']:.4f}."]
         if result.parameters.get("init") is not None:
             fixed = "" if result.parameters.get("fixed") is None else ", and some nodes were fixed in them"
             sentences.append(f"Local moving began with given initial communities, whose ids were kept{fixed}.")

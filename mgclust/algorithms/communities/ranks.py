@@ -54,13 +54,14 @@ def detect_communities(
     hierarchy: bool,
     seed: int,
     device: str,
+    directed: bool = False,
     init: np.ndarray | None = None,
     fixed: np.ndarray | None = None,
     shared: int = SHARED_ENTRIES,
 ) -> CommunitiesOutput | None:
     """Run either method on every rank; rank 0 returns the results that `Communities.fit` reports."""
     with context.stage("graph"):
-        level, scale = read_level(context, n, shared=shared)
+        level, scale = read_level(context, n, shared=shared, directed=directed)
         whole = level.kernels.xp.zeros(n, np.int32)
         n_components = int(connected_parts(level, whole).max()) + 1
     start = None

@@ -33,12 +33,13 @@ def open_matrix(matrix: Any, name: str, names: np.ndarray | None = None) -> Grap
             f"{name} is {matrix.shape[0]} x {matrix.shape[0]} of dtype {matrix.dtype}; it should be real "
             f"numbers for at most {MAX_NODES} nodes."
         )
-    entries, difference = _undirected(matrix)
+    entries, difference, symmetric = _undirected(matrix)
     u, v, weights = entries.row, entries.col, entries.data
     pairs = np.stack([u, v], axis=1).astype(np.int32, copy=False)
     weighted = not (weights == 1).all()
     directed = not ((u <= v).all() or (u >= v).all())
-    graph = ArrayGraph(pairs, weights if weighted else None, matrix.shape[0], name, names=names, directed=directed)
+    about = {"names": names, "directed": directed, "undirected": symmetric}
+    graph = ArrayGraph(pairs, weights if weighted else None, matrix.shape[0], name, **about)
     if difference > _rounding(matrix.dtype)[0] and not directed:
         graph.note(
             f"{name} is symmetric except for differences of up to {difference:.0e} of a weight, taken as "
@@ -52,8 +53,10 @@ def _rounding(dtype: Any) -> tuple[float, float]:
     return (0.0, 0.0) if dtype.kind != "f" else _ROUNDING.get(dtype.itemsize, _ROUNDING[8])
 
 
-def _undirected(matrix: Any) -> tuple[Any, float]:
-    """Return the entries, with duplicates added up, and the asymmetry; for a symmetric matrix, only the upper half.
+def _undirected(matrix: Any) -> tuple[Any, float, bool]:
+    """Return the entries, with duplicates added up, the asymmetry, and whether the matrix is symmetric.
+
+    The entries of a symmetric matrix are only the upper half. A triangular matrix does not count as symmetric.
 
     Differences are relative to the largest weight of either node, whichever is smaller. They are not relative to the
     weight itself, because a small weight may be the difference of large numbers and have their absolute error.
@@ -67,7 +70,7 @@ def _undirected(matrix: Any) -> tuple[Any, float]:
     entries = rows.tocoo(copy=False)
     upper = entries.row <= entries.col
     if upper.all() or (entries.row >= entries.col).all():
-        return entries, 0.0
+        return entries, 0.0, False
     columns = rows.T.tocsr()
     with np.errstate(invalid="ignore"):  # infinite weights are rejected later
         apart = abs(rows - columns).tocoo()
@@ -75,12 +78,12 @@ def _undirected(matrix: Any) -> tuple[Any, float]:
         scale = np.minimum(largest[apart.row], largest[apart.col])
         difference = float((apart.data / scale).max()) if apart.nnz else 0.0
     if not difference <= _rounding(matrix.dtype)[1]:
-        return entries, difference
+        return entries, difference, False
     if difference:
         entries = ((rows + columns) / 2).tocoo()
         upper = entries.row <= entries.col
     kept = (entries.data[upper], (entries.row[upper], entries.col[upper]))
-    return type(entries)(kept, shape=entries.shape), difference
+    return type(entries)(kept, shape=entries.shape), difference, True
 
 
 def is_adjacency(edges: Any) -> bool:

@@ -51,7 +51,11 @@ class Graph(Dataset):
     weighted : bool
         Whether edges have weights. Also an attribute.
     directed : bool
-        Whether the source has directed edges. Their direction is dropped. Also an attribute.
+        Whether the source states that its edges are directed. All methods drop the direction, except
+        `mgclust.Communities` with ``directed=True``. Also an attribute.
+    undirected : bool
+        Whether the source states that its edges have no direction. Both are False for an edge list, for example. Also
+        an attribute.
     names : array of shape (n_nodes,), str or int, optional
         Names of the nodes in the source.
     labels : array of shape (n_nodes,), optional
@@ -85,12 +89,13 @@ class Graph(Dataset):
         *,
         weighted: bool = False,
         directed: bool = False,
+        undirected: bool = False,
         names: np.ndarray | None = None,
         labels: np.ndarray | None = None,
     ) -> None:
         super().__init__((n_edges, 3 if weighted else 2), np.float64 if weighted else np.int32, name)
         self.n_nodes = check_n_nodes(n_nodes, name)
-        self.directed = directed
+        self.directed, self.undirected = directed, undirected
         self._notes: list[str] = []
         names = _one_a_node(names, self.n_nodes, "names", name)
         self._names = None if names is None else NodeNames(names)
@@ -114,13 +119,17 @@ class Graph(Dataset):
     @property
     def warnings(self) -> list[str]:
         """Warnings about these edges for the user of a result, one sentence each."""
-        sentences = []
-        if self.directed:
-            sentences.append(
-                f"{shortened(self.name, 60)} is directed, and the direction is dropped: two opposite arcs become "
-                "an edge of weight 2 (or their sum); to avoid this, make it undirected."
-            )
-        return [*sentences, *self._notes]
+        return [*self.direction_warnings, *self._notes]
+
+    @property
+    def direction_warnings(self) -> list[str]:
+        """The warnings that do not concern methods that keep the direction of edges."""
+        if not self.directed:
+            return []
+        return [
+            f"{shortened(self.name, 60)} is directed, and the direction is dropped: two opposite arcs become "
+            "an edge of weight 2 (or their sum); make it undirected, or use Communities with directed=True."
+        ]
 
     def mention(self, numbers: Sequence[str], remedy: str) -> None:
         """Warn that edges have numbers, but that none of these numbers are used as weights.

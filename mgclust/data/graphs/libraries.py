@@ -31,7 +31,7 @@ def open_networkx(graph: Any, weight: str | None, name: str = "") -> Graph:
     pairs = np.fromiter(ends, np.int32, 2 * len(edges)).reshape(-1, 2)
     samples = [(str(key), value) for _, _, data in edges[:_FEW_EDGES] for key, value in data.items()]
     weights = _Weights([data.get(weight) for _, _, data in edges], weight, samples, edges, name)
-    opened = ArrayGraph(pairs, weights.array, len(nodes), name, names=names_of(nodes), directed=graph.is_directed())
+    opened = ArrayGraph(pairs, weights.array, len(nodes), name, names=names_of(nodes), **_direction(graph))
     weights.mention(opened)
     return opened
 
@@ -46,9 +46,14 @@ def open_igraph(graph: Any, weight: str | None) -> Graph:
     values = graph.es[weight] if weight in attributes else [None] * len(pairs)
     weights = _Weights(values, weight, samples, pairs, name)
     names = names_of(graph.vs["name"]) if "name" in graph.vs.attributes() else None
-    opened = ArrayGraph(pairs, weights.array, graph.vcount(), name, names=names, directed=graph.is_directed())
+    opened = ArrayGraph(pairs, weights.array, graph.vcount(), name, names=names, **_direction(graph))
     weights.mention(opened)
     return opened
+
+
+def _direction(graph: Any) -> dict[str, bool]:
+    directed = bool(graph.is_directed())
+    return {"directed": directed, "undirected": not directed}
 
 
 class _Weights:

@@ -62,10 +62,10 @@ def open_matrix_market(chunks: TextChunks) -> Graph:
             f"{name} has {found} entries, but its line of sizes states {shortened(entries)}; copy or write it again."
         )
     if words[4] == "symmetric" or halves.one_is_empty:
-        return LinesGraph(chunks, index, count, dialect, _KIND)
+        return LinesGraph(chunks, index, count, dialect, _KIND, undirected=words[4] == "symmetric")
     if halves.weights == 0:
         index = [(chunk, edges) for (chunk, _), edges in zip(index, halves.upper, strict=True)]
-        return LinesGraph(chunks, index, count, dialect, _KIND, upper=True)
+        return LinesGraph(chunks, index, count, dialect, _KIND, upper=True, undirected=True)
     graph = LinesGraph(chunks, index, count, dialect, _KIND, directed=True)
     return _whole(graph) if halves.pairs == 0 else graph
 

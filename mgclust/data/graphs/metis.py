@@ -49,7 +49,7 @@ class _MetisGraph(ChunkedGraph):
     def __init__(self, chunks: TextChunks, form: _Format, index: list[tuple[Chunk, int]], first: list[int]) -> None:
         self._form = form
         self._first_nodes = first
-        super().__init__(chunks, index, form.n_nodes, weighted=form.weighted)
+        super().__init__(chunks, index, form.n_nodes, weighted=form.weighted, undirected=True)
 
     def _parse(self, number: int, text: bytes) -> np.ndarray:
         line, first = self._index[number].line, self._first_nodes[number]

@@ -2,6 +2,7 @@
 //
 // WEIGHT  0: all weights are 1; 32, 64: int32, int64
 // EXACT   1: gains are int64; 0: float64, each operation rounded (no multiply-add), as on the CPU
+// DIRECTED  1: strengths with directions, see `Gain` in adjacency.py; 0: without
 //
 // Rows of up to LONG_ROW entries are taken by warps, 32 nodes at a time, longer ones by blocks. All sums are of
 // integers, and every maximum has a stated tie rule, so that nothing depends on the order in which threads arrive.
@@ -48,13 +49,30 @@ struct Gain {
 
     __device__ Score score(i64 w, i64 d, i64 total) const {
 #if EXACT
-        return two_m * w - d * total;
+        return two_m * w - product(d, total);
 #else
-        return __dsub_rn(__dmul_rn((double)two_m, (double)w),
-                         __dmul_rn(resolution, __dmul_rn((double)d, (double)total)));
+        return __dsub_rn(__dmul_rn((double)two_m, (double)w), __dmul_rn(resolution, product(d, total)));
+#endif
+    }
+
+    __device__ static Score product(i64 d, i64 total) {
+#if DIRECTED
+        return (Score)(2 * ((d >> 32) * (total & 0xffffffffLL) + (d & 0xffffffffLL) * (total >> 32)));
+#elif EXACT
+        return d * total;
+#else
+        return __dmul_rn((double)d, (double)total);
 #endif
     }
 };
+
+__device__ inline double degree(i64 strength) {
+#if DIRECTED
+    return (double)((strength >> 32) + (strength & 0xffffffffLL));
+#else
+    return (double)strength;
+#endif
+}
 
 __device__ inline i64 weight_of(const Rows& rows, i64 entry) {
 #if WEIGHT
@@ -420,7 +438,7 @@ __device__ void choose(Group group, const Rows& rows, const i64* strength, const
         i64 its = strength[other];
         Score rise = gain.score(weight_of(rows, entry), own, its);
         if (rise <= 0 && !any_sign) continue;
-        double score = __ddiv_rn((double)rise, __dsqrt_rn(__dmul_rn((double)own, (double)its)));
+        double score = __ddiv_rn((double)rise, __dsqrt_rn(__dmul_rn(degree(own), degree(its))));
         u64 low = node < other ? node : other, high = node < other ? other : node;
         u64 hash = splitmix64(low * 0x9E3779B97F4A7C15ULL + high * 0xC2B2AE3D27D4EB4FULL + salt);
         double part_of_one = __ddiv_rn((double)(hash >> 40), 16777216.0);

@@ -22,6 +22,7 @@ from mgclust.kernels.toolkit.threads import run_tasks, thread_count
 __all__ = [
     "add_weight",
     "clear_others",
+    "degree",
     "each_part",
     "factors",
     "first_place",
@@ -96,9 +97,10 @@ def new_places(n: int, longest: int) -> Array:
     return places
 
 
-def factors(gain: Gain) -> tuple[float, float]:
+def factors(gain: Gain) -> tuple[float, tuple[float, bool]]:
     """Return the constants of `score`, which computes with integers if these are integers, else in float64."""
-    return (gain.two_m, 1) if gain.exact else (float(gain.two_m), float(gain.resolution))
+    two_m, resolution = (gain.two_m, 1) if gain.exact else (float(gain.two_m), float(gain.resolution))
+    return two_m, (resolution, gain.directed)
 
 
 def clear_others(rows: Adjacency, out: Array) -> None:
@@ -124,7 +126,22 @@ def weight_of(weights: Any, entry: int) -> Any:
 def score(two_m: Any, factor: Any, weight: Any, d: Any, e: Any) -> Any:
     """Return the gain of a merge in the type of two_m, int64 or float64, without fused operations."""
     kind = type(two_m)
-    return two_m * kind(weight) - factor * (kind(d) * kind(e))
+    resolution, directed = factor
+    if directed:
+        return two_m * kind(weight) - resolution * kind(crossed(d, e))
+    return two_m * kind(weight) - resolution * (kind(d) * kind(e))
+
+
+@inlined
+def crossed(d: Any, e: Any) -> Any:
+    """Return 2 (out_d in_e + in_d out_e) for strengths with directions."""
+    return 2 * ((d >> 32) * (e & 0xFFFFFFFF) + (d & 0xFFFFFFFF) * (e >> 32))
+
+
+@inlined
+def degree(factor: Any, d: Any) -> Any:
+    """Return a strength without directions."""
+    return (d >> 32) + (d & 0xFFFFFFFF) if factor[1] else d
 
 
 mix = inlined(splitmix64)

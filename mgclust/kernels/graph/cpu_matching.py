@@ -10,6 +10,7 @@ from mgclust.base.hashing import GOLDEN
 from mgclust.kernels.graph.adjacency import Adjacency, Gain
 from mgclust.kernels.graph.cpu_adjacency import (
     clear_others,
+    degree,
     each_part,
     factors,
     mix,
@@ -88,7 +89,7 @@ def choose(
             g = np.float64(score(two_m, factor, weight_of(weights, entry), d, strength[u]))
             if g <= 0.0 and not any_sign:
                 continue
-            product = np.float64(d) * np.float64(strength[u])
+            product = np.float64(degree(factor, d)) * np.float64(degree(factor, strength[u]))
             if g > 0.0 and best > 0.0 and g * g < SURELY * (best * best * product):  # noise only lowers scores
                 continue
             s = g / np.sqrt(product)

@@ -52,7 +52,8 @@ def whole(name: str, items: int, *arguments: Any, size: int | None = None) -> No
 
 def functions(kind: np.dtype | None) -> Any:
     """Return the kernels for weights of type `kind` (None: all weights are 1) and integer gains."""
-    return compiled("graph/communities.cu", "float64", WEIGHT=0 if kind is None else 8 * kind.itemsize, EXACT=1)
+    width = 0 if kind is None else 8 * kind.itemsize
+    return compiled("graph/communities.cu", "float64", WEIGHT=width, EXACT=1, DIRECTED=0)
 
 
 def by_rows(rows: Adjacency, name: str, *arguments: Any, gain: Gain | None = None) -> None:
@@ -78,5 +79,6 @@ def warp_grid(rows: Adjacency) -> tuple[int]:
 def kernel(rows: Adjacency, gain: Gain | None, name: str) -> Any:
     """Return the kernel `name` for the types of the rows' weights and of the gains."""
     width = 0 if rows.weights is None else 8 * rows.weights.dtype.itemsize
-    exact = int(gain is None or gain.exact)
-    return compiled("graph/communities.cu", "float64", WEIGHT=width, EXACT=exact).get_function(name)
+    exact, directed = (1, 0) if gain is None else (int(gain.exact), int(gain.directed))
+    module = compiled("graph/communities.cu", "float64", WEIGHT=width, EXACT=exact, DIRECTED=directed)
+    return module.get_function(name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
 from fastapi.responses import FileResponse
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -70,27 +70,41 @@ def policy(path: str) -> str:
     if path.startswith("/jobs/"):
         return PAGE_POLICY.format(styles=" 'unsafe-inline'", frames="blob:")
     return (
-        PAGE_POLICY.format(styles="", frames="'none'") if path == "/" or path.startswith("/pages/") else CLOSED_POLICY
+        PAGE_POLICY.format(styles="", frames="'none'")
+        if path in ("/", "/compare") or path.startswith("/pages/")
+        else CLOSED_POLICY
     )
 
 
 def add_pages(app: FastAPI) -> None:
-    """Serve the list of jobs at ``/``, the page of a job at ``/jobs/ID``, and their files below ``/pages``."""
+    """Serve the list of jobs at ``/``, other pages, and their files below ``/pages``.
+
+    The page of a job is at ``/jobs/ID``, and the page that compares jobs at ``/compare``.
+    """
     names = {path.name for path in FOLDER.iterdir() if path.suffix in TYPES}
 
-    def page(name: str) -> FileResponse:
-        return FileResponse(FOLDER / name, media_type=TYPES[Path(name).suffix])
+    def page(request: Request, name: str) -> Response:
+        path = FOLDER / name
+        file = FileResponse(path, media_type=TYPES[path.suffix], stat_result=path.stat())
+        tag = file.headers["etag"]
+        if request.headers.get("if-none-match", "").removeprefix("W/") == tag:
+            return Response(status_code=304, headers={"ETag": tag})
+        return file
 
     @app.get("/", include_in_schema=False)
-    def jobs() -> FileResponse:
-        return page("jobs.html")
+    def jobs(request: Request) -> Response:
+        return page(request, "jobs.html")
+
+    @app.get("/compare", include_in_schema=False)
+    def compare(request: Request) -> Response:
+        return page(request, "compare.html")
 
     @app.get("/jobs/{id}", include_in_schema=False)
-    def job(id: str) -> FileResponse:
-        return page("job.html")
+    def job(request: Request, id: str) -> Response:
+        return page(request, "job.html")
 
     @app.get("/pages/{name}", include_in_schema=False)
-    def part(name: str) -> FileResponse:
+    def part(request: Request, name: str) -> Response:
         if name not in names:
             raise HTTPException(404)
-        return page(name)
+        return page(request, name)

@@ -1,5 +1,6 @@
 // The page of a job: its progress, its error, its result.
 
+import { showActions, showNaming } from "./actions.js";
 import { showDecision } from "./recenter.js";
 import { ask, askJson, events, post, start } from "./session.js";
 import { FAULTS, bytes, duration, element, facts, figure, figures, paceOf, show, sourceName, timeOf } from "./words.js";
@@ -73,9 +74,14 @@ function requestOf(job) {
 async function follow() {
   show("problem", "");
   try {
-    const { method, request } = await askJson(path); // neither changes, and events do not contain the request
-    methodInfo = (await askJson("/methods"))[method] || methodInfo; // the method of an old job may not exist any more
-    for await (const job of events(id)) describe({ ...job, request });
+    const first = await askJson(path), methods = await askJson("/methods");
+    const { method, request } = first; // neither changes, and events do not contain the request
+    methodInfo = methods[method] || methodInfo; // the method of an old job may not exist any more
+    showNaming(by("naming"), first);
+    for await (const job of events(id)) {
+      describe({ ...job, request });
+      showActions(by("actions"), last, methods);
+    }
     if (last?.state === "SUCCEEDED" && shown !== last.attempt) await showResult(last);
     if (by("log-part").open) await showLog();
   } catch (error) {

@@ -27,7 +27,7 @@ export async function ask(path, how = {}) {
     if (error.name === "AbortError") throw error;
     throw new Refusal(0, "The service does not answer; is it running?");
   }
-  if (answer.ok) return answer;
+  if (answer.ok || answer.status === 304) return answer;
   let sentence = `The service answered ${answer.status}.`;
   try {
     sentence = (await answer.json()).error;
@@ -110,6 +110,8 @@ function enter(why) {
   const form = document.createElement("form");
   form.id = "token-entry";
   form.className = "card token";
+  const title = document.createElement("h1");
+  title.textContent = "Sign in";
   const label = document.createElement("label");
   const input = document.createElement("input");
   Object.assign(input, { id: "token", type: "password", autocomplete: "off", required: true });
@@ -125,16 +127,16 @@ function enter(why) {
   const button = document.createElement("button");
   button.className = "main";
   button.textContent = "Sign in";
-  form.append(label, note, problem, button);
+  form.append(title, label, note, problem, button);
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     sessionStorage.setItem(KEY, input.value.trim());
     try {
       await ask("/jobs?limit=1");
       admit();
-      const title = document.querySelector("#signed-in h1");
-      title.tabIndex = -1; // the keyboard focus continues from here
-      title.focus();
+      const heading = document.querySelector("#signed-in h1");
+      heading.tabIndex = -1; // the keyboard focus continues from here
+      heading.focus();
     } catch (error) {
       if (error.status !== 401) {
         problem.textContent = error.message;
