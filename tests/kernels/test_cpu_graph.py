@@ -317,14 +317,14 @@ def test_rows_of_edges_are_sorted_and_added_up(count: int, pairs: int, weights) 
     # The same rows, of which three ranks had a part each, on the rank that owns some of the nodes.
     parts = [cpu.graph.rows_of_edges([each], count=count) for each in edges]
     bounds = [0, count // 3, count // 2, count]
-    largest = max((0 if each.weights is None else int(each.weights.max(initial=0)) for each in parts), default=0)
-    kind = np.dtype(weights or np.int32) if largest else None
-    for owner in range(3):
-        sent = [cpu.graph.split_rows(each, count=count, bounds=bounds, largest=largest)[owner] for each in parts]
-        first, stop = bounds[owner], bounds[owner + 1]
-        joined = cpu.graph.join_rows(
-            np.concatenate(sent), count=count, first=first, stop=stop, largest=largest, kind=kind
-        )
+    weighted = any(each.weights is not None for each in parts)
+    for first, stop in itertools.pairwise(bounds):
+        lengths = np.concatenate([np.diff(each.starts)[first:stop] for each in parts])
+        cuts = [slice(each.starts[first], each.starts[stop]) for each in parts]
+        columns = np.concatenate([each.columns[cut] for each, cut in zip(parts, cuts, strict=True)])
+        sums = [np.ones(each.entries, weights or np.int32) if each.weights is None else each.weights for each in parts]
+        sent = np.concatenate([each[cut] for each, cut in zip(sums, cuts, strict=True)]) if weighted else None
+        joined = cpu.graph.join_rows(lengths, columns, sent, count=count, first=first, rows=stop - first)
         assert (joined.first, joined.rows) == (first, stop - first)
         check(joined, {pair: value for pair, value in expected.items() if first <= pair[0] < stop}, weights)
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -218,29 +219,36 @@ def _owned(kernels: Kernels, comm: Comm, n: int, strength: Array, gain: Gain, sh
     """
     kind = np.dtype(np.int32 if gain.exact else np.int64)
     bounds = _bounds(kernels, gain.degree(strength), comm.size)
-    first, stop = bounds[comm.rank], bounds[comm.rank + 1]
-    largest = _largest(comm, partial)
-    parts = kernels.graph.split_rows(partial, count=n, bounds=bounds, largest=largest)
+    cuts = kernels.memory.to_host(partial.starts[kernels.xp.asarray(np.array(bounds, np.int64))]).tolist()
+
+    def sent(array: Array, places: Sequence[int]) -> Array:
+        return comm.exchange([array[start:stop] for start, stop in pairwise(places)])
+
+    lengths = sent(kernels.xp.diff(partial.starts), bounds)
+    columns = sent(partial.columns, cuts)
+    weights = None
+    if _any_weights(comm, partial):
+        weights = sent(_weights(kernels, partial, kind), cuts)
     del partial
-    got = comm.exchange(parts)
-    del parts
-    of_graph: dict[str, Any] = {"count": n, "largest": largest, "kind": kind if largest else None}
-    rows = kernels.graph.join_rows(got, first=first, stop=stop, **of_graph)
-    del got
+    first, stop = bounds[comm.rank : comm.rank + 2]
+    rows = kernels.graph.join_rows(lengths, columns, weights, count=n, first=first, rows=stop - first)
+    del lengths, columns, weights
     entries = int(comm.all_reduce(np.array([rows.entries], np.int64))[0])
-    if _largest(comm, rows):
-        weights = kernels.xp.ones(rows.entries, kind) if rows.weights is None else rows.weights
-        rows = replace(rows, weights=weights.astype(kind, copy=False))
+    if _any_weights(comm, rows):
+        rows = replace(rows, weights=_weights(kernels, rows, kind))
     if entries <= shared:
         rows = _gathered(kernels, comm, rows)
         comm = SoloComm(Partition(1, 1, 1), 1)
     return Level(kernels, comm, n, entries, rows, strength, gain, shared, bounds)
 
 
-def _largest(comm: Comm, rows: Adjacency) -> int:
-    """Return the largest weight on any rank; 0 if no rank has weights."""
-    own = 0 if rows.weights is None or not rows.entries else int(rows.weights.max())
-    return int(comm.all_reduce(np.array([own], np.int64), "max")[0])
+def _any_weights(comm: Comm, rows: Adjacency) -> bool:
+    """Return whether any rank has weights."""
+    return bool(comm.all_reduce(np.array([rows.weights is not None], np.int64), "max")[0])
+
+
+def _weights(kernels: Kernels, rows: Adjacency, kind: np.dtype) -> Array:
+    return kernels.xp.ones(rows.entries, kind) if rows.weights is None else rows.weights.astype(kind, copy=False)
 
 
 def _gathered(kernels: Kernels, comm: Comm, rows: Adjacency) -> Adjacency:

@@ -7,7 +7,7 @@ from mgclust.engine.memory import Estimate
 __all__ = ["estimate"]
 
 ENTRY_BYTES = 16  # per entry of the adjacency: the ends of the edges, the neighbour, and the weight of equal edges
-SENT_BYTES = 16  # per entry, if several ranks share the rows: keys that are sent, and keys that arrive
+SENT_BYTES = 12  # per entry, if several ranks share the rows: columns and weights that are sent, and that arrive
 SORTED_BYTES, MOST_SORTED = 24, 1 << 27  # per entry that is sorted at once, and the largest number of these
 NODE_BYTES = 60
 KNOWN_BYTES = 32  # per node: known communities, and sorted pairs of their ids and the new communities

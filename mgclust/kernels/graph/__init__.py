@@ -7,10 +7,8 @@ corresponding modules, whose kernels are in ``communities.cu``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
 
 from mgclust.kernels.graph.adjacency import Adjacency, Gain
 
@@ -116,25 +114,27 @@ class GraphKernels(Protocol):
         """
 
     def join_rows(
-        self, parts: Array, *, count: int, first: int, stop: int, largest: int, kind: np.dtype | None
+        self, lengths: Array, columns: Array, weights: Array | None, *, count: int, first: int, rows: int
     ) -> Adjacency:
-        """Sum rows that came from several ranks.
+        """Sum rows of which several ranks have sent entries.
 
         Parameters
         ----------
-        parts : array
-            Concatenated parts for this rank, from `split_rows` of all ranks.
-        count, largest : int
-            The values that this function got.
-        first, stop : int
-            This rank's rows are first .. stop - 1.
-        kind : numpy.dtype, optional
-            Type of the weights; None if all are 1.
+        lengths : int64 array of shape (ranks * rows,)
+            Number of entries in each row from the first rank, then from the second rank, and so on.
+        columns : int32 array of shape (entries,)
+            Entries in the same order: less than `count`, and not the number of their row.
+        weights : int32 or int64 array of shape (entries,), optional
+            Weights; None: all are 1.
+        count : int
+            Number of nodes.
+        first, rows : int
+            Number of the first row, and number of rows.
 
         Returns
         -------
         Adjacency
-            Weights are None if `kind` is None and no ranks had an entry in common.
+            Weights are None if they were None and no ranks had an entry in common.
         """
 
     def match_mutual(self, partner: Array, *, share: float) -> Array:
@@ -200,26 +200,6 @@ class GraphKernels(Protocol):
         -------
         Adjacency
             Weights of the type of the edges' weights. If these are None: int32, or None if all sums are 1.
-        """
-
-    def split_rows(self, rows: Adjacency, *, count: int, bounds: Sequence[int], largest: int) -> list[Array]:
-        """Split rows by owner, and encode the parts for sending.
-
-        Parameters
-        ----------
-        rows : Adjacency
-            A row for each of `count` nodes.
-        count : int
-            Number of nodes.
-        bounds : sequence of int
-            Rank r owns rows ``bounds[r]`` to ``bounds[r + 1] - 1``.
-        largest : int
-            Upper bound of the weights on all ranks; 0 if there are none on any rank.
-
-        Returns
-        -------
-        list of arrays
-            One array for each rank, to be read by `join_rows`.
         """
 
     def sweep_alone(

@@ -305,32 +305,19 @@ extern "C" __global__ void __launch_bounds__(256)
 // ---- rows of pairs in any order
 
 // counts: number of pairs of each row
-extern "C" __global__ void count_rows(i64 pairs, const int* row, int first, int* counts) {
+extern "C" __global__ void count_rows(i64 pairs, const int* row, int* counts) {
     for (i64 at = (i64)blockIdx.x * blockDim.x + threadIdx.x; at < pairs; at += (i64)gridDim.x * blockDim.x)
-        atomicAdd(&counts[row[at] - first], 1);
+        atomicAdd(&counts[row[at]], 1);
 }
 
 // cursor: where the next pair of each row goes
-extern "C" __global__ void place_pairs(i64 pairs, const int* row, const int* column, const Weight* weight, int first,
+extern "C" __global__ void place_pairs(i64 pairs, const int* row, const int* column, const Weight* weight,
                                        u64* cursor, int* columns, Weight* weights) {
     for (i64 at = (i64)blockIdx.x * blockDim.x + threadIdx.x; at < pairs; at += (i64)gridDim.x * blockDim.x) {
-        u64 to = atomicAdd(&cursor[row[at] - first], 1ULL);
+        u64 to = atomicAdd(&cursor[row[at]], 1ULL);
         columns[to] = column[at];
 #if WEIGHT
         weights[to] = weight[at];
-#endif
-    }
-}
-
-// Keys of sent rows, and back.
-extern "C" __global__ void split_keys(i64 pairs, const i64* keys, i64 groups, int bits, int* row, int* column,
-                                      Weight* weight) {
-    for (i64 at = (i64)blockIdx.x * blockDim.x + threadIdx.x; at < pairs; at += (i64)gridDim.x * blockDim.x) {
-        i64 pair = keys[at] >> bits;
-        row[at] = (int)(pair / groups);
-        column[at] = (int)(pair % groups);
-#if WEIGHT
-        if (bits) weight[at] = (Weight)(keys[at] & ((1LL << bits) - 1));
 #endif
     }
 }

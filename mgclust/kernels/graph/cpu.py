@@ -1,10 +1,9 @@
 """Adjacency rows on the CPU: moves between communities, matching, groups of nodes, contraction."""
 
-from mgclust.kernels.graph.cpu_contraction import contract, rows_of_edges
+from mgclust.kernels.graph.cpu_contraction import contract, join_rows, rows_of_edges
 from mgclust.kernels.graph.cpu_groups import propagate_roots, relabel, sum_by_id, weights_before
 from mgclust.kernels.graph.cpu_matching import best_partners, match_mutual
 from mgclust.kernels.graph.cpu_moves import activate_neighbors, apply_moves, cross_weight, propose_moves, sweep_alone
-from mgclust.kernels.graph.cpu_parts import join_rows, split_rows
 
 __all__ = [
     "activate_neighbors",
@@ -18,7 +17,6 @@ __all__ = [
     "propose_moves",
     "relabel",
     "rows_of_edges",
-    "split_rows",
     "sum_by_id",
     "sweep_alone",
     "weights_before",

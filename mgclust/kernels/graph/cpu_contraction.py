@@ -30,7 +30,7 @@ from mgclust.kernels.graph.cpu_adjacency import (
 from mgclust.kernels.toolkit.cpu_compiler import called, compiled, inlined
 from mgclust.kernels.toolkit.threads import run_tasks
 
-__all__ = ["contract", "rows_of_edges", "sum_pairs"]
+__all__ = ["contract", "join_rows", "rows_of_edges", "sum_pairs"]
 
 Array = Any
 SHORT = 24  # up to this number of columns are sorted by insertion, and more by digits
@@ -41,6 +41,12 @@ def rows_of_edges(edges: list[tuple[Array, Array, Array | None]], *, count: int)
     row, column = (np.concatenate([each[end] for each in edges for end in ends]) for ends in ((0, 1), (1, 0)))
     weights = [weight for _, _, weight in edges for _ in range(2) if weight is not None]
     return sum_pairs(row, column, np.concatenate(weights) if weights else None, count=count, first=0, stop=count)
+
+
+def join_rows(lengths: Array, columns: Array, weights: Array | None, *, count: int, first: int, rows: int) -> Adjacency:
+    numbers = np.arange(first, first + rows, dtype=np.int32)
+    row = np.repeat(np.tile(numbers, len(lengths) // max(rows, 1)), lengths)
+    return sum_pairs(row, columns, weights, count=count, first=first, stop=first + rows)
 
 
 def sum_pairs(row: Array, column: Array, weight: Array | None, *, count: int, first: int, stop: int) -> Adjacency:

@@ -1,6 +1,6 @@
 """Adjacency rows on a CUDA device: moves between communities, matching, groups of nodes, contraction."""
 
-from mgclust.kernels.graph.gpu_contraction import contract, join_rows, rows_of_edges, split_rows
+from mgclust.kernels.graph.gpu_contraction import contract, join_rows, rows_of_edges
 from mgclust.kernels.graph.gpu_groups import propagate_roots, relabel, sum_by_id, weights_before
 from mgclust.kernels.graph.gpu_matching import best_partners, match_mutual
 from mgclust.kernels.graph.gpu_moves import activate_neighbors, apply_moves, cross_weight, propose_moves, sweep_alone
@@ -17,7 +17,6 @@ __all__ = [
     "propose_moves",
     "relabel",
     "rows_of_edges",
-    "split_rows",
     "sum_by_id",
     "sweep_alone",
     "weights_before",

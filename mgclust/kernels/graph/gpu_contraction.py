@@ -7,7 +7,7 @@ are small graphs. The columns of a row are in any order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from mgclust.kernels.graph.adjacency import Adjacency
 from mgclust.kernels.graph.gpu_adjacency import THREADS, bins, by_rows, functions, whole
 from mgclust.kernels.toolkit.gpu_compiler import compiled, multiprocessors, or_null
 
-__all__ = ["contract", "join_rows", "rows_of_edges", "split_rows"]
+__all__ = ["contract", "join_rows", "rows_of_edges"]
 
 Array = Any
 MAX_ENTRIES = 2**31 - 1  # that are sorted in one piece
@@ -67,7 +67,7 @@ class Source:
 def rows_of_edges(edges: list[tuple[Array, Array, Array | None]], *, count: int) -> Adjacency:
     pairs = [(*ends, weight) for u, v, weight in edges for ends in ((u, v), (v, u))]
     loops = 2 * sum(int((u == v).sum()) for u, v, _ in edges)
-    return _fold(Source(_rows_of_pairs(pairs, 0, count), count, count), loops)
+    return _fold(Source(_rows_of_pairs(pairs, count), count, count), loops)
 
 
 def contract(rows: Adjacency, ids: Array, *, count: int) -> Adjacency:
@@ -84,33 +84,17 @@ def contract(rows: Adjacency, ids: Array, *, count: int) -> Adjacency:
     return Adjacency(0, starts, column, weight)
 
 
-def split_rows(rows: Adjacency, *, count: int, bounds: Sequence[int], largest: int) -> list[Array]:
-    bits = 0 if not largest else weight_bits(count, largest)
-    keys = cp.empty(rows.entries, cp.int64)
-    nodes = cp.arange(max(count, rows.rows), dtype=cp.int32)
-    kept = rows if bits or rows.weights is None else Adjacency(rows.first, rows.starts, rows.columns, None, rows.plan)
-    if largest and rows.weights is None:
-        kept = Adjacency(rows.first, rows.starts, rows.columns, cp.ones(rows.entries, cp.int32))
-    by_rows(kept, "keys", nodes, np.int64(count), np.int32(bits), keys)
-    table = keys
-    if largest and not bits:
-        weights = cp.ones(rows.entries, cp.int64) if rows.weights is None else rows.weights.astype(cp.int64)
-        table = cp.stack([keys, weights], axis=1)
-    cuts = cp.asnumpy(rows.starts[cp.asarray(np.array(bounds, np.int64))]).tolist()
-    return [table[start:stop] for start, stop in pairwise(cuts)]
-
-
-def join_rows(parts: Array, *, count: int, first: int, stop: int, largest: int, kind: np.dtype | None) -> Adjacency:
-    keys = cp.ascontiguousarray(parts[:, 0]) if parts.ndim == 2 else parts
-    bits = 0 if kind is None or parts.ndim == 2 else weight_bits(count, largest)
-    row, column = cp.empty(len(keys), cp.int32), cp.empty(len(keys), cp.int32)
-    weight = None if kind is None else cp.empty(len(keys), kind)
-    if weight is not None and parts.ndim == 2:
-        weight[...] = parts[:, 1]
-    split = (keys, np.int64(count), np.int32(bits), row, column, or_null(weight))
-    _over_all(_module(kind, None), "split_keys", len(keys), *split)
-    del keys
-    return _fold(Source(_rows_of_pairs([(row, column, weight)], first, stop), stop - first, count, first), 0)
+def join_rows(lengths: Array, columns: Array, weights: Array | None, *, count: int, first: int, rows: int) -> Adjacency:
+    ranks = len(lengths) // max(rows, 1)
+    received = Adjacency(0, _starts(lengths), columns, weights)  # a row for each rank and row
+    numbers = cp.arange(rows, dtype=cp.int32)
+    members = (numbers[:, None] + rows * cp.arange(ranks, dtype=cp.int32)).ravel()
+    begins = ranks * cp.arange(rows + 1, dtype=cp.int64)
+    source = Source(received, rows, count, first, None, members, cp.repeat(numbers, ranks), begins)
+    found, rest = _count(source)
+    distinct = int(found.sum()) + (0 if rest is None else len(rest.row))
+    alike = weights is None and distinct == len(columns)
+    return _write(source, None if alike else _kind_of_sums(received), found, rest)
 
 
 def weight_bits(count: int, largest: int) -> int:
@@ -125,22 +109,22 @@ def _kind_of_sums(rows: Adjacency) -> np.dtype:
     return np.dtype(np.int32 if rows.entries < 2**31 else np.int64)
 
 
-def _rows_of_pairs(pairs: list[tuple[Array, Array, Array | None]], first: int, stop: int) -> Adjacency:
+def _rows_of_pairs(pairs: list[tuple[Array, Array, Array | None]], count: int) -> Adjacency:
     """Return pairs as rows that may have equal columns, in any order."""
     kind = None if pairs[0][2] is None else pairs[0][2].dtype
     module = _module(kind, None)
-    counts = cp.zeros(stop - first, cp.int32)
+    counts = cp.zeros(count, cp.int32)
     for row, _, _ in pairs:
-        _over_all(module, "count_rows", len(row), row, np.int32(first), counts)
+        _over_all(module, "count_rows", len(row), row, counts)
     starts = _starts(counts)
     del counts
     total = int(starts[-1])
     columns, weights = cp.empty(total, cp.int32), None if kind is None else cp.empty(total, kind)
     cursor = starts[:-1].copy()
     for row, column, weight in pairs:
-        where = (row, column, or_null(weight), np.int32(first), cursor, columns, or_null(weights))
+        where = (row, column, or_null(weight), cursor, columns, or_null(weights))
         _over_all(module, "place_pairs", len(row), *where)
-    return Adjacency(first, starts, columns, weights)
+    return Adjacency(0, starts, columns, weights)
 
 
 def _fold(source: Source, loops: int) -> Adjacency:
