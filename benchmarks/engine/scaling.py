@@ -265,10 +265,12 @@ def measure(out: bench.Record, on: Cluster, each: Case, schedule: Schedule, firs
     from mgclust.base.errors import InsufficientMemoryError
 
     size = each.sizes[schedule.size]
-    figures: dict[str, Any] = {"case": each.name, "gpus": on.gpus, "kind": each.kind, "shape": size.shape}
+    made = each.make(on.device, *size.shape)
+    n, d = made[0].shape
+    data = f"{n:,} edges" if each.make is communities else f"{n:,} x {d}"
+    figures: dict[str, Any] = {"case": each.name, "gpus": on.gpus, "kind": each.kind, "shape": size.shape, "data": data}
     limit = min(schedule.left(), max(60.0, 4 * schedule.seconds(each, on.gpus)))
     began = time.perf_counter()
-    made = each.make(on.device, *size.shape)
     if schedule.size != "tiny":
         on.run(each.make(on.device, *each.warm), limit)
     on.client.run(on_ranks.free_pool)
@@ -394,33 +396,35 @@ def attempt(out: bench.Record, name: str, call: Callable[[], None]) -> None:
 
 
 def table(document: dict[str, Any]) -> str:
-    """Markdown: a row for each case, with seconds and efficiency by the number of GPUs, and the stage that lags."""
+    """Markdown tables: cases, stages, and start and loss of workers, by the number of GPUs."""
     items = [item for item in document["items"] if "case" in item and "gpus" in item]
     numbers = sorted({item["gpus"] for item in items})
-    lines = [
-        f"| | {' | '.join(f'GPUs: {gpus}' for gpus in numbers)} | efficiency | same bits |",
-        "|---" * (len(numbers) + 3) + "|",
-    ]
+    lines = [_row("", *(f"{gpus} GPU{'s' * (gpus > 1)}" for gpus in numbers), "efficiency", "same bits")]
+    lines.append("|---" * (len(numbers) + 3) + "|")
+    stages = ["", _row("stage", "seconds by the number of GPUs", "efficiency"), "|---|---|---|"]
     for name in dict.fromkeys(item["case"] for item in items):
         found = {item["gpus"]: item for item in items if item["case"] == name}
         done = {gpus: item for gpus, item in found.items() if "seconds" in item}
         cells = [f"{done[gpus]['seconds']:.3g} s" if gpus in done else _why(found.get(gpus, {})) for gpus in numbers]
-        efficiencies = [f"{item['efficiency']:.2f}" for item in list(done.values())[1:]]
-        shape = next((item["shape"] for item in found.values() if "shape" in item), [])
-        same = "" if not done else "yes" if all(item["same_bits"] for item in done.values()) else "no"
-        lines.append(
-            f"| {name}, {' x '.join(f'{part:,}' for part in shape)} | {' | '.join(cells)} | {', '.join(efficiencies)} "
-            f"| {same} |"
-        )
-    lines += ["", "| stage | seconds by the number of GPUs | efficiency at the most |", "|---|---|---|"]
-    for name in dict.fromkeys(item["case"] for item in items if "seconds" in item):
-        done = {item["gpus"]: item["stages"] for item in items if item["case"] == name and "seconds" in item}
-        few, most = min(done), max(done)
-        for stage, took in done[few].items():
-            if stage not in NOT_COUNTED and took >= 0.01 * computing(done[few]):
-                seconds = ", ".join(f"{gpus}: {stages[stage]:.3g}" for gpus, stages in done.items())
-                lines.append(f"| {name}: {stage} | {seconds} | {took * few / (most * done[most][stage]):.2f} |")
-    return "\n".join(lines)
+        efficiencies = ", ".join(f"{item['efficiency']:.2f}" for item in list(done.values())[1:])
+        same = "yes" if all(item["same_bits"] for item in done.values()) else "no"
+        data = next((item["data"] for item in found.values() if "data" in item), "")
+        lines.append(_row(f"{name}, {data}", *cells, efficiencies, same if done else ""))
+        for stage, took in done[min(done)]["stages"].items() if done else ():
+            if stage not in NOT_COUNTED and took >= 0.01 * done[min(done)]["seconds"]:
+                seconds = ", ".join(f"{gpus}: {item['stages'][stage]:.3g}" for gpus, item in done.items())
+                efficiency = took * min(done) / (max(done) * done[max(done)]["stages"][stage])
+                stages.append(_row(f"{name}: {stage}", seconds, f"{efficiency:.2f}"))
+    others = ["", _row("other items", "figures"), "|---|---|"]
+    for item in document["items"]:
+        figures = [f"{name} {value:.3g}" for name, value in item.items() if name.endswith("seconds")]
+        if "case" not in item:
+            others.append(_row(item["item"], ", ".join(figures) or _why(item)))
+    return "\n".join(lines + stages + others)
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _why(item: dict[str, Any]) -> str:
