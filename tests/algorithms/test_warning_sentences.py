@@ -26,7 +26,7 @@ from mgclust.algorithms.affinity_propagation.preference_search import Preference
 from mgclust.algorithms.canopy import estimator as canopy
 from mgclust.algorithms.common.preparation import warnings_of_distances
 from mgclust.algorithms.communities import clusterer as communities
-from mgclust.algorithms.communities.initial_labels import TAKEN_IN_ORDER
+from mgclust.algorithms.communities.initial_labels import taken_in_order
 from mgclust.algorithms.density_peaks.result_warnings import CHOSEN_BY, RowCounts, warnings_of
 from mgclust.algorithms.density_peaks.topography.significance import Peaks
 from mgclust.algorithms.fuzzy_c_means.result_warnings import problems_of
@@ -213,7 +213,7 @@ def of_communities(rng):
         resolutions = tuple(abs(real(rng)) for _ in candidates)
         for objective in ("modularity", "cpm"):
             yield from communities._warnings(model, value, resolutions, objective)
-    yield TAKEN_IN_ORDER
+    yield taken_in_order()
 
 
 def parcels(rng):

@@ -18,15 +18,9 @@ from mgclust.outside.quoting import shortened
 from mgclust.outside.rooted_files import RootedFile
 from mgclust.results.result import load_result
 
-__all__ = ["fixed_nodes", "initial_labels"]
+__all__ = ["fixed_nodes", "initial_labels", "taken_in_order"]
 
 LEAST_BOUND = 100_000  # labels may be up to this number in any graph; in larger graphs, below the number of nodes
-
-TAKEN_IN_ORDER = Doubt(
-    "init has no node names, so its labels were taken in the order of the graph's nodes; give a table with the columns "
-    "node and label, or a result directory.",
-    DataWarning,
-)
 
 
 def initial_labels(given: Any, graph: Graph) -> tuple[np.ndarray, list[Doubt]]:
@@ -55,7 +49,7 @@ def initial_labels(given: Any, graph: Graph) -> tuple[np.ndarray, list[Doubt]]:
         with _naming("init"):
             given, names = _read_result_or_labels(given, graph)
         if names is None and graph.names is not None:
-            doubts.append(TAKEN_IN_ORDER)
+            doubts.append(taken_in_order())
     if isinstance(given, Mapping):
         names, given = list(given), list(given.values())
     elif is_dask(given):
@@ -137,6 +131,12 @@ def fixed_nodes(given: Any, graph: Graph, labels: np.ndarray) -> np.ndarray:
             f"fixed node {alone[0]} has no community in init (-1); give it a label of 0 or more, or do not fix it."
         )
     return nodes
+
+
+def taken_in_order() -> Doubt:
+    """Return the doubt about labels without names for a graph with names."""
+    text = "init has no node names, so its labels were taken in the order of the graph's nodes; give a table with the "
+    return Doubt(f"{text}columns node and label, or a result directory.", DataWarning)
 
 
 def _read_result_or_labels(path: str | RootedFile, graph: Graph) -> tuple[np.ndarray, Any]:
