@@ -19,7 +19,6 @@ case is skipped once too little time is left. The record is written after each c
 
 from __future__ import annotations
 
-import functools
 import json
 import logging
 import math
@@ -33,8 +32,9 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,7 +46,8 @@ Made_ = tuple[Any, str, dict[str, Any]]  # data, name of the method, parameters
 WANTED = {"pairs": {4: 0.9, 8: 0.8}, "others": {4: 0.85, 8: 0.7}}
 NOT_COUNTED = ("place", "load", "connect", "dask", "bits")  # stages
 SHORT = 4.0  # seconds: a case that takes less runs three times
-START, WARM, AGAIN = 25.0, 6.0, 3.0  # seconds predicted of a cluster, of a case's first compilation, of making data
+START = 20.0  # seconds predicted of a cluster and its small fits
+WARM, AGAIN = 8.0, 3.0  # seconds predicted of a case beside its runs: with kernels to compile, and later
 CHECKPOINT = 1.0  # seconds between checkpoints of the run whose worker is killed; 5 by default
 WORKERS_BACK = 120.0  # seconds that a killed worker has to come back
 
@@ -94,52 +95,53 @@ def communities(device: str, *shape: Any) -> Made_:
     return open_graph(networks.MadeNetwork(shape, device)), "Communities", {"strategy": "parallel", "random_state": 0}
 
 
+class Size(NamedTuple):
+    """A shape, the seconds predicted on one H100, and the GiB that all devices together need, if one may lack them."""
+
+    shape: tuple[Any, ...]
+    seconds: float
+    gib: float = 0.0
+
+
 @dataclass(frozen=True)
 class Case:
-    """What is measured: how data and method are made, of which shape at each size, and what it is compared with."""
+    """What is measured: its kind (of `WANTED`), how it is made, and how large."""
 
     name: str
-    kind: str  # of WANTED
+    kind: str
     make: Callable[..., Made_]
-    shapes: dict[str, tuple[Any, ...]]  # by size, and "warm": few rows of the same kind
-    predicted: dict[str, float]  # seconds on one H100, by size
-    fewest: dict[str, int]  # GPUs, by size, below which rows are not on the devices
+    warm: tuple[Any, ...]  # few rows of the same kind
+    sizes: dict[str, Size]
 
-
-def case(name: str, kind: str, make: Callable[..., Made_], warm: Any, tiny: Any, small: Any, full: Any) -> Case:
-    """A case from its shapes; the last two with the predicted seconds, and the fewest GPUs if not one."""
-    sizes = {"small": small, "full": full}
-    return Case(
-        name, kind, make,
-        {"warm": warm, "tiny": tiny, **{size: each[0] for size, each in sizes.items()}},
-        {"tiny": 1.0, **{size: each[1] for size, each in sizes.items()}},
-        {size: each[2] if len(each) > 2 else 1 for size, each in sizes.items()},
-    )  # fmt: skip
+    @classmethod
+    def of(cls, name: str, kind: str, make: Any, warm: Any, tiny: Any, small: tuple[Any, ...], full: Any) -> Case:
+        """A case from the shapes to warm it up and to try it out, and its two sizes."""
+        return cls(name, kind, make, warm, {"tiny": Size(tiny, 1.0), "small": Size(*small), "full": Size(*full)})
 
 
 CASES = [
-    case("density peaks, 1,024 features", "pairs", peaks, (20_000, 1024, 50), (3000, 16, 10),
-         ((640_000, 1024, 1000), 6.0), ((1_280_000, 1024, 1000), 23.0)),
-    case("nearest neighbours", "pairs", neighbors, (50_000, 128, 16), (3000, 16, 16),
-         ((2_000_000, 128, 16), 8.0), ((4_000_000, 128, 16), 32.0)),
-    case("silhouettes", "pairs", silhouettes, (50_000, 120, 50), (3000, 16, 10),
-         ((2_000_000, 120, 50), 9.4), ((4_000_000, 120, 50), 38.0)),
-    case("communities", "others", communities, (1000, 625, 32, 0.8), (20, 62, 8, 0.8),
-         ((50_000, 625, 32, 0.8), 3.0), ((100_000, 625, 32, 0.8), 6.0, 2)),
-    case("fuzzy c-means", "others", fuzzy, (1_000_000, 32, 64, 2), (20_000, 8, 8, 5),
-         ((200_000_000, 32, 64, 20), 2.2), ((400_000_000, 32, 64, 20), 4.5, 2)),
-    case("affinity propagation", "others", exemplars, (20_000, 64, 100), (2500, 8, 20),
-         ((400_000, 64, 1000), 9.0), ((1_000_000, 64, 1000), 50.0)),
-    case("density peaks, 3 features", "others", grid, (2_000_000, 3, 5), (6000, 3, 3),
-         ((200_000_000, 3, 5), 6.0), ((500_000_000, 3, 5), 16.0)),
-    case("adaptive scan", "others", scan, (20_000, 156, 300), (1000, 60, 1500),
-         ((236_280, 156, 4000), 12.0), ((236_280, 156, 20_000), 24.0)),
-    case("canopies", "others", canopies, (500_000, 6), (5000, 6),
-         ((30_000_000, 6), 6.0), ((100_000_000, 6), 25.0)),
-    case("density peaks, 128 features", "pairs", peaks, (50_000, 128, 50), (3000, 8, 10),
-         ((2_000_000, 128, 50), 8.6), ((4_000_000, 128, 50), 34.0)),
-    case("communities of more edges", "others", communities, (1000, 625, 32, 0.8), (20, 62, 16, 0.8),
-         ((100_000, 625, 80, 0.8), 12.0, 4), ((100_000, 625, 128, 0.8), 20.0, 8)),
+    Case.of("density peaks, 1,024 features", "pairs", peaks, (20_000, 1024, 50), (3000, 16, 10),
+            ((640_000, 1024, 1000), 6.0), ((1_280_000, 1024, 1000), 23.0)),
+    Case.of("nearest neighbours", "pairs", neighbors, (50_000, 128, 16), (3000, 16, 16),
+            ((2_000_000, 128, 16), 8.0), ((4_000_000, 128, 16), 32.0)),
+    Case.of("silhouettes", "pairs", silhouettes, (50_000, 120, 50), (3000, 16, 10),
+            ((2_000_000, 120, 50), 9.4), ((4_000_000, 120, 50), 38.0)),
+    Case.of("communities", "others", communities, (1000, 625, 32, 0.8), (20, 62, 8, 0.8),
+            ((50_000, 625, 32, 0.8), 3.0), ((100_000, 625, 32, 0.8), 6.0, 102)),
+    Case.of("fuzzy c-means", "others", fuzzy, (1_000_000, 32, 64, 2), (20_000, 8, 8, 5),
+            ((200_000_000, 32, 64, 20), 2.2), ((400_000_000, 32, 64, 20), 4.5, 98)),
+    Case.of("affinity propagation", "others", exemplars, (20_000, 64, 100), (2500, 8, 20),
+            ((400_000, 64, 1000), 9.0), ((1_000_000, 64, 1000), 50.0)),
+    Case.of("density peaks, 3 features", "others", grid, (2_000_000, 3, 5), (6000, 3, 3),
+            ((200_000_000, 3, 5), 6.0), ((500_000_000, 3, 5), 16.0)),
+    Case.of("adaptive scan", "others", scan, (20_000, 156, 300), (1000, 60, 1500),
+            ((236_280, 156, 4000), 12.0), ((236_280, 156, 20_000), 24.0)),
+    Case.of("canopies", "others", canopies, (500_000, 6), (5000, 6),
+            ((30_000_000, 6), 6.0), ((100_000_000, 6), 25.0)),
+    Case.of("density peaks, 128 features", "pairs", peaks, (50_000, 128, 50), (3000, 8, 10),
+            ((2_000_000, 128, 50), 8.6), ((4_000_000, 128, 50), 34.0)),
+    Case.of("communities of more edges", "others", communities, (1000, 625, 32, 0.8), (20, 62, 16, 0.8),
+            ((100_000, 625, 80, 0.8), 14.0, 250), ((100_000, 625, 128, 0.8), 22.0, 400)),
 ]  # fmt: skip
 KILLED = "killed worker"
 # Many centres in one Gaussian, which still move after hundreds of iterations; the iterations are those of each GPU.
@@ -149,32 +151,61 @@ KILLED_SECONDS = 50.0  # of both runs and the new start
 SMALL_FIT = (20_000, 2, 20)
 
 
-def plan(options: Any, out: bench.Record) -> list[Case]:
-    """The cases that fit into the budget on all numbers of GPUs, the worthiest first; the others are noted."""
-    left = options.budget_seconds - START * len(options.sizes_of_cluster)
-    if options.killed:
-        left -= KILLED_SECONDS
-    chosen, noted = [], {}
-    for each in options.cases:
-        took = sum(predicted(each, options.size, gpus, {}) for gpus in options.sizes_of_cluster)
-        noted[each.name] = {"shape": each.shapes[options.size], "predicted_seconds_of_all": took, "left": left}
-        if took <= left:
-            chosen.append(each)
-            left -= took
-        else:
-            out.add(each.name, skipped=f"{took:.0f} s on all numbers of GPUs, {left:.0f} s of the budget are left")
-    out.note("plan", bench._plain(noted))
-    return chosen
+class Schedule:
+    """What still fits into the budget, by the seconds of one H100 and then by those that were measured."""
+
+    def __init__(self, options: Any) -> None:
+        self.size, self._numbers, self._killed = options.size, options.numbers, options.killed
+        self._budget, self._device_gib = options.budget_seconds, device_gib(options.device)
+        self._end = time.monotonic() + options.budget_seconds
+        self._measured: dict[str, tuple[int, float]] = {}
+
+    def left(self) -> float:
+        """Seconds of the budget that are left."""
+        return self._end - time.monotonic()
+
+    def fits(self, each: Case, gpus: int) -> bool:
+        """Whether so many devices have the memory that the case needs."""
+        return each.sizes[self.size].gib <= gpus * self._device_gib
+
+    def keep(self, each: Case, gpus: int, seconds: float) -> None:
+        """Learn the seconds of a case."""
+        self._measured[each.name] = gpus, seconds
+
+    def seconds(self, each: Case, gpus: int) -> float:
+        """Seconds of a case on so many GPUs, with its warm-up and its data."""
+        if not self.fits(each, gpus):
+            return 0.0
+        ranks, seconds = self._measured.get(each.name, (1, each.sizes[self.size].seconds))
+        once = seconds * ranks / gpus * (1.0 if ranks == gpus else 1.15)
+        return (WARM if gpus == self._numbers[0] else AGAIN) + once * (3 if once < SHORT else 1)
+
+    def plan(self, cases: list[Case], out: bench.Record) -> list[Case]:
+        """The cases that fit on all numbers of GPUs, the worthiest first; the others are items of the record."""
+        left = self._budget - START * len(self._numbers) - KILLED_SECONDS * self._killed
+        chosen, noted = [], {}
+        for each in cases:
+            took = {gpus: self.seconds(each, gpus) for gpus in self._numbers}
+            noted[each.name] = {"shape": each.sizes[self.size].shape, "predicted_seconds": took}
+            if sum(took.values()) <= left:
+                chosen.append(each)
+                left -= sum(took.values())
+            else:
+                why = (
+                    f"predicted {sum(took.values()):.0f} s on all numbers of GPUs, {left:.0f} s of the budget are left"
+                )
+                out.add(each.name, case=each.name, skipped=why)
+        out.note("plan", bench._plain(noted))
+        return chosen
 
 
-def predicted(each: Case, size: str, gpus: int, measured: dict[str, tuple[int, float]]) -> float:
-    """Seconds of a case on so many GPUs with all that belongs to it."""
-    if gpus < each.fewest.get(size, 1):
-        return 1.0
-    ranks, seconds = measured.get(each.name, (1, each.predicted[size]))
-    once = seconds * ranks / gpus * (1.0 if ranks == gpus else 1.15)
-    warm = AGAIN if each.name in measured else WARM
-    return warm + AGAIN + once * (3 if once < SHORT else 1)
+def device_gib(device: str) -> float:
+    """Memory of a device; infinite for CPUs."""
+    if device == "cpu":
+        return math.inf
+    import cupy
+
+    return float(cupy.cuda.runtime.getDeviceProperties(0)["totalGlobalMem"]) / 2**30
 
 
 @contextmanager
@@ -205,8 +236,8 @@ class Cluster:
     gpus: int
     device: str
 
-    def run(self, each: Made_, **more: Any) -> tuple[Any, float]:
-        """Outcome of a run, and the seconds of the whole call."""
+    def run(self, each: Made_, limit: float = math.inf, **more: Any) -> tuple[Any, float]:
+        """Outcome of a run, and the seconds of the whole call; TimeoutError after the limit in seconds."""
         import mgclust
         from mgclust.algorithms.nearest_neighbors.estimator import NearestNeighbors
         from mgclust.algorithms.silhouette.estimator import Silhouette
@@ -216,7 +247,12 @@ class Cluster:
         kind = kinds.get(method) or getattr(mgclust, method)
         model = kind(**parameters, client=self.client, device=self.device, n_workers=self.gpus, **more)
         began = time.perf_counter()
-        outcome = result_bits.run(model, data)
+
+        def watch(_: dict[str, Any]) -> None:
+            if time.perf_counter() - began > limit:
+                raise TimeoutError(f"{limit:.0f} s were not enough")
+
+        outcome = result_bits.run(model, data, watch)
         return outcome, time.perf_counter() - began
 
 
@@ -224,39 +260,42 @@ def computing(stages: dict[str, float]) -> float:
     return sum(took for stage, took in stages.items() if stage not in NOT_COUNTED)
 
 
-def measure(out: bench.Record, on: Cluster, each: Case, size: str, first: dict[str, dict[str, Any]]) -> float:
-    """Run a case, keep what was found, and return its seconds."""
+def measure(out: bench.Record, on: Cluster, each: Case, schedule: Schedule, first: dict[str, dict[str, Any]]) -> None:
+    """Run a case and keep what was found."""
     from mgclust.base.errors import InsufficientMemoryError
 
-    name, shape = f"{each.name} on {on.gpus}", each.shapes[size]
-    made = each.make(on.device, *shape)
-    figures: dict[str, Any] = {"case": each.name, "gpus": on.gpus, "kind": each.kind, "shape": shape}
+    size = each.sizes[schedule.size]
+    made = each.make(on.device, *size.shape)
+    n, d = made[0].shape
+    data = f"{n:,} edges" if each.make is communities else f"{n:,} x {d}"
+    figures: dict[str, Any] = {"case": each.name, "gpus": on.gpus, "kind": each.kind, "shape": size.shape, "data": data}
+    limit = min(schedule.left(), max(60.0, 4 * schedule.seconds(each, on.gpus)))
     began = time.perf_counter()
-    if size != "tiny":
-        on.run(each.make(on.device, *each.shapes["warm"]))
+    if schedule.size != "tiny":
+        on.run(each.make(on.device, *each.warm), limit)
     on.client.run(on_ranks.free_pool)
     figures["warm_up_seconds"] = time.perf_counter() - began
     runs: list[tuple[float, float, Any]] = []
     try:
         while not runs or (len(runs) < 3 and runs[0][0] < SHORT):
-            outcome, wall = on.run(made)
+            outcome, wall = on.run(made, limit)
             runs.append((computing(outcome.timings), wall - outcome.timings["bits"], outcome))
     except InsufficientMemoryError as error:
-        out.add(name, **figures, refused=str(error))
-        return 0.0
+        out.add(f"{each.name} on {on.gpus}", **figures, refused=str(error))
+        return
     seconds = statistics.median(run[0] for run in runs)
     stages = {stage: statistics.median(run[2].timings[stage] for run in runs) for stage in runs[0][2].timings}
     bits = {run[2].value.bits for run in runs}
     one = first.setdefault(each.name, {"gpus": on.gpus, "seconds": seconds, "bits": bits})
     wanted = WANTED[each.kind].get(on.gpus)
+    schedule.keep(each, on.gpus, seconds)
     out.add(
-        name, **figures, predicted_on_one=each.predicted[size], seconds=seconds, runs=[run[0] for run in runs],
-        wall_seconds=statistics.median(run[1] for run in runs), stages=stages,
+        f"{each.name} on {on.gpus}", **figures, predicted_on_one=size.seconds, seconds=seconds,
+        runs=[run[0] for run in runs], wall_seconds=statistics.median(run[1] for run in runs), stages=stages,
         efficiency=one["seconds"] * one["gpus"] / (seconds * on.gpus), relative_to=one["gpus"], wanted=wanted,
         same_bits=bits == one["bits"] and len(bits) == 1, bits=sorted(bits),
         device_gib=max(run[2].value.device_bytes for run in runs) / 2**30, found=runs[-1][2].value.facts,
     )  # fmt: skip
-    return seconds
 
 
 def starting(out: bench.Record, on: Cluster, started: float) -> None:
@@ -271,22 +310,22 @@ def starting(out: bench.Record, on: Cluster, started: float) -> None:
     )  # fmt: skip
 
 
-def killed(out: bench.Record, on: Cluster, size: str) -> None:
+def killed(out: bench.Record, on: Cluster, schedule: Schedule) -> None:
     """A run whose worker is killed after more than half of it, beside the same run undisturbed."""
     from mgclust.base.errors import RetryWarning
     from mgclust.engine import checkpoint_memory, spmd
 
-    spmd.MemoryCheckpoint = functools.partial(checkpoint_memory.MemoryCheckpoint, seconds=CHECKPOINT)
-    n, d, c, iterations = KILLED_SHAPES["tiny" if size == "tiny" else "small"]
-    on.run(fuzzy(on.device, n // 20, d, c, 2, 1, KILLED_M))
+    spmd.MemoryCheckpoint = partial(checkpoint_memory.MemoryCheckpoint, seconds=CHECKPOINT)
+    n, d, c, iterations = KILLED_SHAPES["tiny" if schedule.size == "tiny" else "small"]
+    on.run(fuzzy(on.device, n // 20, d, c, 2, 1, KILLED_M), schedule.left())
     each = fuzzy(on.device, n, d, c, iterations * on.gpus, 1, KILLED_M)
-    right, undisturbed = on.run(each)
+    right, undisturbed = on.run(each, schedule.left())
     victim = list(on.client.run(os.getpid).values())[-1]
     timer = threading.Timer(0.7 * undisturbed, os.kill, (victim, signal.SIGKILL))
     timer.start()
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        found, seconds = on.run(each, retries=1)
+        found, seconds = on.run(each, schedule.left(), retries=1)
     timer.cancel()
     said = [str(warning.message) for warning in told if warning.category is RetryWarning]
     out.add(
@@ -314,39 +353,32 @@ def main() -> int:
     if unknown := set(chosen) - set(names):
         parser.error(f"--cases: no case is called {sorted(unknown)}")
     options.cases, options.killed = [each for each in CASES if each.name in chosen], KILLED in chosen
-    options.sizes_of_cluster = sorted(int(gpus) for gpus in options.gpus.split(","))
-    out, end = bench.Record(__doc__ or "", options.out), time.monotonic() + options.budget_seconds
+    options.numbers = sorted(int(gpus) for gpus in options.gpus.split(","))
+    out, schedule = bench.Record(__doc__ or "", options.out), Schedule(options)
     out.note("sizes", options.size)
     out.note("wanted_efficiency", WANTED)
     warnings.simplefilter("ignore")
     first: dict[str, dict[str, Any]] = {}
-    measured: dict[str, tuple[int, float]] = {}
-    cases = plan(options, out)
-    for gpus in options.sizes_of_cluster:
+    cases = schedule.plan(options.cases, out)
+    for gpus in options.numbers:
         with cluster(gpus, options.device) as (client, started):
             on = Cluster(client, gpus, options.device)
-            attempt(out, f"start on {gpus}", lambda: starting(out, on, started))  # noqa: B023
+            attempt(out, f"start on {gpus}", partial(starting, out, on, started))
             for each in cases:
-                took, left = predicted(each, options.size, gpus, measured), end - time.monotonic()
-                if gpus < each.fewest.get(options.size, 1):
-                    out.add(f"{each.name} on {gpus}", case=each.name, gpus=gpus, skipped="too few GPUs to hold it")
+                name, took, left = f"{each.name} on {gpus}", schedule.seconds(each, gpus), schedule.left()
+                if not schedule.fits(each, gpus):
+                    need = each.sizes[options.size].gib
+                    out.add(name, case=each.name, gpus=gpus, skipped=f"the devices together have less than {need} GiB")
                 elif took > left:
-                    out.add(
-                        f"{each.name} on {gpus}", case=each.name, gpus=gpus,
-                        skipped=f"predicted {took:.0f} s, {left:.0f} s of the budget are left",
-                    )  # fmt: skip
-                elif seconds := attempt(
-                    out,
-                    f"{each.name} on {gpus}",
-                    lambda: measure(out, on, each, options.size, first),  # noqa: B023
-                ):
-                    measured[each.name] = gpus, seconds
-            if options.killed and gpus == options.sizes_of_cluster[-1]:
-                left = end - time.monotonic()
-                if left < KILLED_SECONDS:
-                    out.add(f"{KILLED} on {gpus}", skipped=f"{left:.0f} s of the budget are left")
-                elif gpus > 1:
-                    attempt(out, f"{KILLED} on {gpus}", lambda: killed(out, on, options.size))  # noqa: B023
+                    why = f"predicted {took:.0f} s, {left:.0f} s of the budget are left"
+                    out.add(name, case=each.name, gpus=gpus, skipped=why)
+                else:
+                    attempt(out, name, partial(measure, out, on, each, schedule, first))
+            if options.killed and gpus == options.numbers[-1] > 1:
+                if schedule.left() < KILLED_SECONDS:
+                    out.add(f"{KILLED} on {gpus}", skipped=f"{schedule.left():.0f} s of the budget are left")
+                else:
+                    attempt(out, f"{KILLED} on {gpus}", partial(killed, out, on, schedule))
     different = [item["item"] for item in out.document["items"] if item.get("same_bits") is False]
     out.note("same_bits_in_all", not different)
     failed = [item["item"] for item in out.document["items"] if "failed" in item]
@@ -355,43 +387,44 @@ def main() -> int:
     return 1 if different or failed else 0
 
 
-def attempt(out: bench.Record, name: str, call: Callable[[], Any]) -> Any:
-    """The value of a call; one that fails is an item, and does not take the others with it."""
+def attempt(out: bench.Record, name: str, call: Callable[[], None]) -> None:
+    """Make a call; one that fails is an item, and does not take the others with it."""
     try:
-        return call()
+        call()
     except Exception as error:
         out.add(name, failed=f"{type(error).__name__}: {error}"[:500])
-        return None
 
 
 def table(document: dict[str, Any]) -> str:
-    """Markdown: a row for each case, with seconds and efficiency by the number of GPUs, and the stage that lags."""
-    items = [item for item in document["items"] if "case" in item]
+    """Markdown tables: cases, stages, and start and loss of workers, by the number of GPUs."""
+    items = [item for item in document["items"] if "case" in item and "gpus" in item]
     numbers = sorted({item["gpus"] for item in items})
-    lines = [
-        f"| | {' | '.join(f'GPUs: {gpus}' for gpus in numbers)} | efficiency | same bits |",
-        "|---" * (len(numbers) + 3) + "|",
-    ]
+    lines = [_row("", *(f"{gpus} GPU{'s' * (gpus > 1)}" for gpus in numbers), "efficiency", "same bits")]
+    lines.append("|---" * (len(numbers) + 3) + "|")
+    stages = ["", _row("stage", "seconds by the number of GPUs", "efficiency"), "|---|---|---|"]
     for name in dict.fromkeys(item["case"] for item in items):
         found = {item["gpus"]: item for item in items if item["case"] == name}
         done = {gpus: item for gpus, item in found.items() if "seconds" in item}
         cells = [f"{done[gpus]['seconds']:.3g} s" if gpus in done else _why(found.get(gpus, {})) for gpus in numbers]
-        efficiencies = [f"{item['efficiency']:.2f}" for item in list(done.values())[1:]]
-        shape = next((item["shape"] for item in found.values() if "shape" in item), [])
-        same = "" if not done else "yes" if all(item["same_bits"] for item in done.values()) else "no"
-        lines.append(
-            f"| {name}, {' x '.join(f'{part:,}' for part in shape)} | {' | '.join(cells)} | {', '.join(efficiencies)} "
-            f"| {same} |"
-        )
-    lines += ["", "| stage | seconds by the number of GPUs | efficiency at the most |", "|---|---|---|"]
-    for name in dict.fromkeys(item["case"] for item in items if "seconds" in item):
-        done = {item["gpus"]: item["stages"] for item in items if item["case"] == name and "seconds" in item}
-        few, most = min(done), max(done)
-        for stage, took in done[few].items():
-            if stage not in NOT_COUNTED and took >= 0.01 * computing(done[few]):
-                seconds = ", ".join(f"{gpus}: {stages[stage]:.3g}" for gpus, stages in done.items())
-                lines.append(f"| {name}: {stage} | {seconds} | {took * few / (most * done[most][stage]):.2f} |")
-    return "\n".join(lines)
+        efficiencies = ", ".join(f"{item['efficiency']:.2f}" for item in list(done.values())[1:])
+        same = "yes" if all(item["same_bits"] for item in done.values()) else "no"
+        data = next((item["data"] for item in found.values() if "data" in item), "")
+        lines.append(_row(f"{name}, {data}", *cells, efficiencies, same if done else ""))
+        for stage, took in done[min(done)]["stages"].items() if done else ():
+            if stage not in NOT_COUNTED and took >= 0.01 * done[min(done)]["seconds"]:
+                seconds = ", ".join(f"{gpus}: {item['stages'][stage]:.3g}" for gpus, item in done.items())
+                efficiency = took * min(done) / (max(done) * done[max(done)]["stages"][stage])
+                stages.append(_row(f"{name}: {stage}", seconds, f"{efficiency:.2f}"))
+    others = ["", _row("other items", "figures"), "|---|---|"]
+    for item in document["items"]:
+        figures = [f"{name} {value:.3g}" for name, value in item.items() if name.endswith("seconds")]
+        if "case" not in item:
+            others.append(_row(item["item"], ", ".join(figures) or _why(item)))
+    return "\n".join(lines + stages + others)
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _why(item: dict[str, Any]) -> str:

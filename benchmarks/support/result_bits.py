@@ -27,7 +27,7 @@ class Hashed(NamedTuple):
     facts: dict[str, Any]  # numbers and words in the value, by name, and lengths of its arrays
 
 
-def run(model: Any, dataset: Any) -> Any:
+def run(model: Any, dataset: Any, on_progress: Callable[[dict[str, Any]], None] | None = None) -> Any:
     """Outcome of a method's run; its value is a `Hashed`, and it has no arrays."""
     from mgclust.algorithms.base import Inputs
     from mgclust.engine import spmd
@@ -37,7 +37,7 @@ def run(model: Any, dataset: Any) -> Any:
     arguments = {**spec.arguments, "function_hashed": spec.function}
     spec = dataclasses.replace(spec, function=run_hashed, arguments=arguments)
     with connect(**model._place(), work=spec.work) as cluster:
-        return spmd.run(spec, dataset, cluster)
+        return spmd.run(spec, dataset, cluster, on_progress)
 
 
 def run_hashed(context: Any, *, function_hashed: Callable[..., Any], **arguments: Any) -> Hashed:

@@ -10,7 +10,7 @@ from mgclust.accel.calls import AccelSettings
 __all__ = ["communities"]
 
 
-def communities(settings: AccelSettings, graph: Any, resolution: float, seed: int | None = None) -> Any:
+def communities(settings: AccelSettings, graph: Any, resolution: float, seed: int | None = None, **which: Any) -> Any:
     """Fit `mgclust.Communities`; if no seed is given, draw a seed from the generator that the original uses.
 
     Therefore, repeated calls find different communities, and calls after the same ``random.seed`` find the same
@@ -23,16 +23,18 @@ def communities(settings: AccelSettings, graph: Any, resolution: float, seed: in
     graph : mgclust.data.Graph
         The graph.
     resolution : float
-        Resolution of the modularity.
+        Resolution of the objective.
     seed : int, optional
         Seed of the call.
+    **which : object
+        The objective, if it is not modularity: `objective` and `directed` of `mgclust.Communities`.
     """
     from mgclust.algorithms import Communities
 
     state = random.getstate()
     try:
         drawn = random.getrandbits(31) if seed is None else seed
-        model = Communities(strategy="parallel", resolution=resolution, random_state=drawn, **settings.place)
+        model = Communities(strategy="parallel", resolution=resolution, random_state=drawn, **which, **settings.place)
         model.fit_dataset(graph, provenance=False)
     except BaseException:
         random.setstate(state)  # the original function will draw the same numbers

@@ -59,18 +59,23 @@ def community_leiden(
     node_in_weights: Any = None,
 ) -> Any:
     """Move nodes as Louvain does and refine each level, so that communities are connected (Leiden)."""
-    if objective_function != "modularity":
-        raise Unsupported(f"objective_function={objective_function!r}: mgclust maximises only the modularity")
+    objective = objective_function.lower()  # as igraph does
+    if objective not in ("modularity", "cpm"):
+        raise Unsupported(f"objective_function={objective_function!r}: mgclust maximises modularity or CPM")
     given = {
         "initial_membership": initial_membership, "node_weights": node_weights, "node_in_weights": node_in_weights
     }  # fmt: skip
     for name, value in given.items():
         if value is not None:
             raise Unsupported(f"{name} is given, but mgclust does not have this argument")
-    model = communities(settings, _opened(graph, weights), resolution)
+    model = communities(settings, _opened(graph, weights), resolution, objective=objective)
+    quality = model.quality_
+    if objective == "cpm":  # igraph's scale: pairs have both orders, and the pairs of equal nodes count
+        total = graph.ecount() if weights is None else float(np.sum(_numbers(graph, weights)))
+        quality = (2 * quality - resolution * graph.vcount()) / (2 * total) if total else 0.0
     about = {"resolution": resolution} | ({} if weights is None else {"weights": weights})
     return sys.modules["igraph"].VertexClustering(
-        graph, model.labels_.tolist(), params={"quality": model.modularity_}, modularity_params=about
+        graph, model.labels_.tolist(), params={"quality": quality}, modularity_params=about
     )
 
 
@@ -83,9 +88,12 @@ def _opened(graph: Any, weights: Any) -> Any:
     if not graph.ecount():
         raise Unsupported("the graph has no edges, and mgclust needs at least one")
     edges = np.array(graph.get_edgelist(), np.int32).reshape(-1, 2)
-    given = graph.es[weights] if isinstance(weights, str) else weights
-    source = (edges, graph.vcount()) if given is None else (edges, np.array(given, np.float64), graph.vcount())
+    source = (edges, graph.vcount()) if weights is None else (edges, _numbers(graph, weights), graph.vcount())
     return open_graph(source)
+
+
+def _numbers(graph: Any, weights: Any) -> np.ndarray:
+    return np.array(graph.es[weights] if isinstance(weights, str) else weights, np.float64)
 
 
 CALLS = (

@@ -1,4 +1,4 @@
-"""Calls of networkx: community detection in undirected graphs."""
+"""Calls of networkx: community detection."""
 
 from __future__ import annotations
 
@@ -79,17 +79,18 @@ def leiden_communities(
         raise Unsupported(
             f"seed is {given}, so networkx computes the communities; with --seeded, mgclust accepts integer seeds"
         )
-    model = communities(settings, _opened(G, weight), resolution, seed)
+    graph = _opened(G, weight, directions=True)
+    model = communities(settings, graph, resolution, seed, directed=graph.directed)
     return _communities(G, model.labels_, set)
 
 
-def _opened(G: Any, weight: str | None) -> Any:
-    """Open the graph with mgclust; reject directed graphs, and graphs without edges."""
+def _opened(G: Any, weight: str | None, *, directions: bool = False) -> Any:
+    """Open the graph with mgclust; reject graphs without edges, and directed graphs unless directions are kept."""
     from mgclust.data import open_graph
 
     if not isinstance(G, sys.modules["networkx"].Graph):
         raise Unsupported(f"the graph has type {type(G).__name__}, which is not a graph of networkx")
-    if G.is_directed():
+    if G.is_directed() and not directions:
         raise Unsupported("the graph is directed, and mgclust needs an undirected graph")
     if not G.number_of_edges():
         raise Unsupported("the graph has no edges, and mgclust needs at least one")

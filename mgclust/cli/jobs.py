@@ -1,4 +1,4 @@
-"""Commands for the jobs of a service: submit, jobs, status, watch, logs, result, cancel, retry, delete, uploads."""
+"""Commands for the jobs of a service: submit, jobs, status, watch, logs, result, sweep, cancel, delete and others."""
 
 from __future__ import annotations
 
@@ -131,7 +131,8 @@ def _submit(method: Any, parameters: dict[str, Any], command: list[str], **given
     sources, priority = given.pop("sources"), given.pop("priority")
     remote, wait, as_json, report = (given.pop(name) for name in ("remote", "wait", "as_json", "report"))
     resources = {name: value for name in RESOURCES if (value := given.pop(name)) is not None}
-    mask, confounds, surfaces, atlas = (given.pop(name, None) for name in ("mask", "confounds", "surfaces", "atlas"))
+    name, tags, varied = (given.pop(each) for each in ("name", "tags", "varied"))
+    mask, confounds, surfaces, atlas = (given.pop(each, None) for each in ("mask", "confounds", "surfaces", "atlas"))
     if confounds is not None:
         confounds = _tables(confounds, sources, remote)
     if surfaces is not None:
@@ -146,17 +147,57 @@ def _submit(method: Any, parameters: dict[str, Any], command: list[str], **given
     if "n_nodes" in options:
         nodes = options["n_nodes"]
         options["n_nodes"] = int(nodes) if nodes.isdecimal() and len(nodes) < 19 else nodes
+    service = connect_service()
     for option in method.options():
         if option.constraint.type == "file" and isinstance(path := parameters.get(option.name), str):
-            parameters[option.name] = Path(path, "labels.npy") if os.path.isdir(path) else Path(path)
-    job = connect_service().submit(
-        method.method, sources, mask=mask, confounds=confounds, surfaces=surfaces, atlas=atlas, options=options,
-        resources=resources, priority=priority, report=report, remote=remote, **parameters,
-    )  # fmt: skip
+            if path.startswith("job:"):
+                parameters[option.name] = service.job(path.removeprefix("job:"))
+            else:
+                parameters[option.name] = Path(path, "labels.npy") if os.path.isdir(path) else Path(path)
+    how = {
+        "mask": mask, "confounds": confounds, "surfaces": surfaces, "atlas": atlas, "options": options,
+        "resources": resources, "priority": priority, "report": report, "remote": remote, "name": name,
+        "tags": list(tags), **parameters,
+    }  # fmt: skip
+    if varied:
+        made = service.sweep(method.method, sources, _values(method, varied), **how)
+        if wait:
+            for job in made.jobs:
+                _wait(job)
+            made.refresh()
+        click.echo(json.dumps(made.info) if as_json else printable(made.id))
+        return
+    job = service.submit(method.method, sources, **how)
     if wait:
         _wait(job)
     click.echo(json.dumps(job.info) if as_json else printable(job.id))
     _warn(job)
+
+
+def _values(method: Any, varied: tuple[str, ...]) -> dict[str, list[Any]]:
+    """Parse the options ``--sweep NAME=VALUE,...``."""
+    constraints = {option.name: option.constraint for option in method.options()}
+    found: dict[str, list[Any]] = {}
+    for each in varied:
+        given, equals, text = each.partition("=")
+        name = given.strip().replace("-", "_")
+        if not equals or not text.strip():
+            raise InputError(f"sweep={each[:80]!r} should be NAME=VALUE,..., such as dc_fraction=0.01,0.02.")
+        if name not in constraints:
+            raise InputError(f"sweep={name[:80]!r} is not a parameter of {method.method}; use some of "
+                             f"{', '.join(constraints)}.")  # fmt: skip
+        if name in found:
+            raise InputError(f"sweep names {name} twice; give all its values in one option.")
+        kind = constraints[name].type
+        parsed = [part.strip() for part in text.split(",")]
+        found[name] = [_flag(name, part) if kind == "flag" else constraints[name].parse(part, name) for part in parsed]
+    return found
+
+
+def _flag(name: str, text: str) -> bool:
+    if text not in ("true", "false"):
+        raise InputError(f"{name}={text[:80]!r} should be true or false.")
+    return text == "true"
 
 
 def _wait(job: RemoteJob) -> None:
@@ -199,6 +240,15 @@ submit = job_command(
             metavar="BYTES",
             help="Memory limit of all processes of the job, in bytes.",
         ),
+        click.Option(["--name"], metavar="TEXT", help="Name of the job in lists."),
+        click.Option(["--tag", "tags"], metavar="TAG", multiple=True, help="Tag of the job in lists; may be repeated."),
+        click.Option(
+            ["--sweep", "varied"],
+            metavar="NAME=V,...",
+            multiple=True,
+            help="Submit a job for each of these values of a parameter, and print the id of the sweep. If repeated, "
+            "the sweep has each combination of values, at most 100.",
+        ),
         click.Option(["--wait"], is_flag=True, help="Wait until the job has ended."),
         click.Option(
             ["--no-report", "report"],
@@ -220,10 +270,26 @@ submit = job_command(
     help="List only jobs in this state.",
 )
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many to list at most.")
+@click.option("--search", metavar="WORDS", help="Words in names, #tags, ids, methods, files or parameters.")
+@click.option("--method", metavar="METHOD", help="List only jobs of this method.")
+@click.option("--tag", metavar="TAG", help="List only jobs with this tag.")
+@click.option(
+    "--sort",
+    metavar="KEY",
+    help="Order by name, method, state, seconds or score:NAME; with - before it, in descending order.",
+)
 @as_json_option
-def jobs(state: str | None, limit: int, as_json: bool) -> None:
+def jobs(
+    state: str | None,
+    limit: int,
+    search: str | None,
+    method: str | None,
+    tag: str | None,
+    sort: str | None,
+    as_json: bool,
+) -> None:
     """List the latest jobs, the latest first."""
-    listed = connect_service().jobs(state, limit)
+    listed = connect_service().jobs(state, limit, search=search, method=method, tag=tag, sort=sort)
     if as_json:
         click.echo(json.dumps([job.info for job in listed]))
     elif listed:
@@ -319,4 +385,56 @@ def uploads(ids: tuple[str, ...], limit: int, as_json: bool) -> None:
         click.echo(printable("  ".join(words)))
 
 
-commands = (submit, jobs, status, watch, logs, result, cancel, retry, delete, uploads)
+@click.command("rename", context_settings=CONTEXT)
+@click.argument("id")
+@click.option("--name", metavar="TEXT", help="New name; an empty text removes the name.")
+@click.option("--tag", "tags", metavar="TAG", multiple=True, help="New tags, instead of all others; may be repeated.")
+@as_json_option
+def rename(id: str, name: str | None, tags: tuple[str, ...], as_json: bool) -> None:
+    """Change the name and the tags of a job."""
+    _show(connect_service().rename(id, name, list(tags) or None), as_json)
+
+
+@click.command("sweep", context_settings=CONTEXT)
+@click.argument("id")
+@click.option("--cancel", "act", flag_value="cancel", help="Cancel all its jobs.")
+@click.option("--delete", "act", flag_value="delete", help="Delete all its jobs, which must have ended.")
+@as_json_option
+def sweep(id: str, act: str | None, as_json: bool) -> None:
+    """Show the jobs of a sweep, or cancel or delete them."""
+    found = connect_service().find_sweep(id)
+    if act is not None:
+        getattr(found, act)()
+    if as_json:
+        click.echo(json.dumps(found.info))
+        return
+    names = list(found.vary)
+    rows = [["ID", "STATE", *names, "OUTCOME"]]
+    for job in found.jobs:
+        given = job.info.get("request", {}).get("parameters", {})
+        outcome = _outcome(job.info) if "created" in job.info else ""
+        rows.append(
+            [printable(str(cell)) for cell in (job.id, job.state, *(given.get(name) for name in names), outcome)]
+        )
+    click.echo(_table(rows))
+
+
+@click.command("compare-jobs", context_settings=CONTEXT)
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@as_json_option
+def compare_jobs(ids: tuple[str, ...], as_json: bool) -> None:
+    """Compare the labels of 2 to 10 jobs: the adjusted Rand index of each pair."""
+    told = connect_service().compare(ids)
+    if as_json:
+        click.echo(json.dumps({"ids": ids, **told}))
+        return
+    for note in told["notes"]:
+        click.echo(printable(f"note: {note}"), err=True)
+    rows = [["", *ids], *([id_, *("-" if value is None else f"{value:.4f}" for value in row)]
+                          for id_, row in zip(ids, told["ari"], strict=True))]  # fmt: skip
+    click.echo(_table(rows))
+
+
+commands = (
+    submit, jobs, status, watch, logs, result, rename, sweep, compare_jobs, cancel, retry, delete, uploads,
+)  # fmt: skip

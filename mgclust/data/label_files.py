@@ -14,8 +14,9 @@ from mgclust.data.location import Location
 from mgclust.data.readers.tables import DELIMITERS
 from mgclust.outside.quoting import shortened
 
-__all__ = ["read_npy_labels", "read_npz_labels", "read_plain_labels", "read_text_labels"]
+__all__ = ["read_npy_labels", "read_npz_labels", "read_plain_labels", "read_table", "read_text_labels"]
 
+_NODE_COLUMNS = ("node", "name")
 _LABEL_COLUMNS = ("label", "labels", "cluster", "cluster_id", "class", "y")
 
 
@@ -69,14 +70,23 @@ def _lines(location: Location) -> list[str]:
 
 def read_text_labels(location: Location) -> np.ndarray:
     """Read the column of labels of a .csv or .tsv file."""
+    return read_table(location)[0]
+
+
+def read_table(location: Location) -> tuple[np.ndarray, np.ndarray | None]:
+    """Read a .csv or .tsv file: the column of labels, and the names of nodes if there is a column ``node`` or ``name``.
+
+    The labels are in the order of the column ``row`` if there is one and no names, else in the order of the lines.
+    """
     lines = _lines(location)
     first = next((line for line in lines if line.strip()), "")
     delimiter = max(DELIMITERS, key=first.count)
     table = [(number + 1, fields) for number, fields in enumerate(csv.reader(lines, delimiter=delimiter)) if fields]
     if not table:
         raise InputError(f"labels={location.name!r} is empty; it should hold one label per line.")
-    column, row_column = _columns([field.strip().lower() for field in table[0][1]], location)
-    width = len(table[0][1])
+    columns = [field.strip().lower() for field in table[0][1]]
+    column, row_column = _columns(columns, location)
+    width = len(columns)
     if _is_header(table, column):
         table = table[1:]
     for line, fields in table:
@@ -85,15 +95,18 @@ def read_text_labels(location: Location) -> np.ndarray:
                 f"labels={location.name!r}, line {line} has no label, or not as many fields as the first line; fix it."
             )
     labels = _numbers([fields[column].strip() for _, fields in table])
+    name_column = next((columns.index(name) for name in _NODE_COLUMNS if name in columns), column)
+    if name_column != column:
+        return labels, np.array([fields[name_column] for _, fields in table], np.str_)
     if row_column is None:
-        return labels
+        return labels, None
     rows = _numbers([fields[row_column].strip() for _, fields in table])
     if rows.dtype.kind != "i" or not np.array_equal(np.sort(rows), np.arange(len(rows))):
         raise InputError(
             f"labels={location.name!r}: column 'row' should hold 0 to {len(rows) - 1}, each once; fix it or leave the "
             "column out."
         )
-    return labels[np.argsort(rows)]
+    return labels[np.argsort(rows)], None
 
 
 def _columns(names: list[str], location: Location) -> tuple[int, int | None]:

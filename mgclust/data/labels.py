@@ -10,6 +10,7 @@ import numpy as np
 from mgclust.base.errors import InputError
 from mgclust.data.base import Dataset
 from mgclust.data.formats import at_hand
+from mgclust.data.label_files import read_table
 from mgclust.data.location import Location
 from mgclust.data.readers.cifti import (
     brain_models,
@@ -25,7 +26,7 @@ from mgclust.outside.quoting import shortened
 from mgclust.outside.rooted_files import RootedFile
 from mgclust.results.result import load_result
 
-__all__ = ["LabelPair", "labels_location", "read_label_pair", "read_labels"]
+__all__ = ["LabelPair", "labels_location", "read_label_pair", "read_labels", "read_node_labels"]
 
 # Suffix of a written file of labels -> what it is, which files can be compared with it, and what was clustered.
 _KINDS = {
@@ -251,6 +252,28 @@ def read_labels(source: str | os.PathLike[str] | RootedFile, dataset: Dataset | 
     with location.reading(), at_hand(location, "labels") as (file, format):
         assert format.labels is not None
         return format.labels(file)
+
+
+def read_node_labels(location: Location) -> tuple[np.ndarray, np.ndarray | None]:
+    """Read labels from a file, and the names of the nodes if the file is a table with such a column.
+
+    Parameters
+    ----------
+    location : Location
+        A file as for `read_labels`.
+
+    Returns
+    -------
+    labels : ndarray of shape (n,)
+        Labels as integers or strings.
+    names : ndarray of shape (n,), str, or None
+        Content of the column ``node`` or ``name``.
+    """
+    with location.reading(), at_hand(location, "labels") as (file, format):
+        if format.delimited:
+            return read_table(file)
+        assert format.labels is not None
+        return format.labels(file), None
 
 
 def _label_file_of_rows(location: Location, dataset: Dataset | None) -> str | None:

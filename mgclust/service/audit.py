@@ -22,7 +22,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Audit", "note"]
+from mgclust.outside.json_text import parse_json
+
+__all__ = ["Audit", "latest_lines", "note"]
 
 MAX_FILE_BYTES = 16 << 20  # size at which a file is rotated
 KEPT_FILES = 4  # number of rotated files that are kept
@@ -31,6 +33,7 @@ MAX_QUEUED_LINES = 10_000  # lines that may wait to be written
 GATHER_SECONDS = 0.01  # pause in which lines to write together are gathered, unless many lines wait already
 REFUSALS, REFUSALS_AT_ONCE = 2.0, 50.0  # lines for rejected requests: average per second, and largest burst
 MAX_VALUE_CHARACTERS = 256
+MAX_READ_BYTES = 4 << 20  # of the newest lines that are searched
 
 noted: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("noted")
 
@@ -39,6 +42,34 @@ def note(**facts: Any) -> None:
     """Add facts to the audit line of the current request, such as the id of the object that the request created."""
     with contextlib.suppress(LookupError):  # there is no request
         noted.get().update(facts)
+
+
+def latest_lines(path: Path, limit: int, user: str | None, action: str | None) -> list[dict[str, Any]]:
+    """Return the newest lines of an audit log that match, the newest first, from at most the last `MAX_READ_BYTES`."""
+    found: list[dict[str, Any]] = []
+    left = MAX_READ_BYTES
+    for number in range(KEPT_FILES + 1):
+        try:
+            file = os.fdopen(os.open(path if not number else f"{path}.{number}", os.O_RDONLY | os.O_NOFOLLOW), "rb")
+        except OSError:
+            break
+        with file:
+            size = file.seek(0, os.SEEK_END)
+            start = file.seek(max(0, size - left))
+            lines = file.read(size - start).split(b"\n")[1 if start else 0 :]
+        left -= size - start
+        for line in reversed(lines):
+            with contextlib.suppress(ValueError):  # a torn line
+                facts = parse_json(line.decode("utf-8", "replace")) if line else None
+                if not isinstance(facts, dict) or (user and facts.get("user") != user):
+                    continue
+                if action is None or facts.get("action") == action:
+                    found.append(facts)
+                if len(found) == limit:
+                    return found
+        if left <= 0:
+            break
+    return found
 
 
 class Audit:

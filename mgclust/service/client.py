@@ -10,22 +10,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mgclust.base.errors import InputError
+from mgclust.base.errors import InputError, MgclustError
 from mgclust.data.subjects import subject_of
 from mgclust.service.connection import CHUNK_BYTES, ServiceConnection
 from mgclust.service.in_memory import array_content, file_of
 from mgclust.service.remote_job import RemoteJob
+from mgclust.service.remote_sweep import RemoteSweep
 
 __all__ = ["Service"]
+
+MIN_ASKED_BYTES = 1 << 20  # smaller files are sent without asking whether the service has them
 
 
 class Service(ServiceConnection):
@@ -60,6 +65,8 @@ class Service(ServiceConnection):
         priority: int = 0,
         report: bool = True,
         remote: bool = False,
+        name: str | None = None,
+        tags: Sequence[str] = (),
         **parameters: Any,
     ) -> RemoteJob:
         """Submit a job.
@@ -98,8 +105,13 @@ class Service(ServiceConnection):
             Whether the result has pictures and ``report.html``.
         remote : bool, default=False
             Whether the paths are files on the service's machine. They must be below a folder that the service may read.
+        name : str, optional
+            Name of the job in lists.
+        tags : sequence of str
+            Tags of the job in lists, without spaces, commas and ``#``.
         **parameters : object
-            Parameters of the method. An array, or the `pathlib.Path` of a file with an array, is uploaded.
+            Parameters of the method. An array, or the `pathlib.Path` of a file with an array, is uploaded. A
+            `mgclust.service.remote_job.RemoteJob` stands for the labels of its result.
 
         Returns
         -------
@@ -113,34 +125,99 @@ class Service(ServiceConnection):
         RunFailed
             The service does not answer.
         """
+        more = {"mask": mask, "confounds": confounds, "surfaces": surfaces, "atlas": atlas}
+        record = {
+            "method": method, "options": options or {}, "resources": resources or {}, "priority": priority,
+            "report": report, **({"name": name} if name else {}), **({"tags": list(tags)} if tags else {}),
+        }  # fmt: skip
+        return RemoteJob(self, self._send("/jobs", record, sources, more, parameters, remote))
+
+    def sweep(
+        self, method: str, sources: Any, vary: Mapping[str, Sequence[Any]], *, remote: bool = False, **given: Any
+    ) -> RemoteSweep:
+        """Submit a job for each combination of values of some parameters: all jobs, or none.
+
+        Parameters
+        ----------
+        method, sources, remote
+            As in `submit`.
+        vary : dict
+            Values of each parameter that varies, for example ``{"dc_fraction": [0.01, 0.02]}``. A sweep has at most 100
+            jobs.
+        **given : object
+            Other arguments of `submit`, for all jobs.
+
+        Returns
+        -------
+        mgclust.service.remote_sweep.RemoteSweep
+
+        Raises
+        ------
+        InputError
+            A file does not exist, or the service rejects one of the jobs.
+        """
+        more = {name: given.pop(name, None) for name in ("mask", "confounds", "surfaces", "atlas")}
+        plain = ("options", "resources", "priority", "report", "name", "tags")
+        record = {name: value for name in plain if (value := given.pop(name, None)) is not None}
+        values = {name: [each.item() if hasattr(each, "item") else each for each in vary[name]] for name in vary}
+        record |= {"method": method, "vary": values}
+        return RemoteSweep(self, self._send("/sweeps", record, sources, more, given, remote))
+
+    def find_sweep(self, id_: str) -> RemoteSweep:
+        """Get a sweep.
+
+        Parameters
+        ----------
+        id_ : str
+            Id of the sweep, which is ``info["sweep"]`` of its jobs.
+
+        Returns
+        -------
+        mgclust.service.remote_sweep.RemoteSweep
+        """
+        return RemoteSweep(self, self.call("GET", f"/sweeps/{_check_id(id_, 'mgclust jobs --json')}"))
+
+    def _send(
+        self, path: str, record: dict[str, Any], sources: Any, more: dict[str, Any], parameters: dict[str, Any],
+        remote: bool,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Upload the files of a request, and send the request; a rejected request leaves no new upload."""
+        made: list[str] = []  # ids of new uploads
         file = file_of(sources)
         paths = [] if file else [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
 
         def source(path: str | os.PathLike[str]) -> dict[str, str]:
-            read = {"path": os.fspath(path)} if remote else {"upload": self.upload(path)}
+            read = {"path": os.fspath(path)} if remote else {"upload": self._upload(path, made)}
             name = Path(path).name if remote else _with_subject(Path(path))
             return read | {"name": "".join(c if c.isprintable() else "_" for c in name)[:255]}
 
+        def content(name: str, data: bytes) -> dict[str, str]:
+            return {"upload": self._put(name, lambda: iter([data]), made), "name": name}
+
         def plain(name: str, value: Any) -> Any:
+            if isinstance(value, RemoteJob):
+                return {"job": value.id, "name": f"labels of job {value.id[:8]}"}
             if isinstance(value, os.PathLike):
                 return source(value)
             if not hasattr(value, "__array__") or np.ndim(value) == 0:
                 return value
-            return self._upload_content(f"{name}.npy", array_content(value, name))
+            return content(f"{name}.npy", array_content(value, name))
 
-        request: dict[str, Any] = {
-            "method": method,
-            "sources": [self._upload_content(*file)] if file else [source(path) for path in paths],
-            "parameters": {name: plain(name, value) for name, value in parameters.items()},
-            "options": options or {}, "resources": resources or {}, "priority": priority, "report": report,
-            "key": secrets.token_hex(16),
-        }  # fmt: skip
-        if mask is not None:
-            request["mask"] = source(mask)
-        for name, several in (("confounds", confounds), ("surfaces", surfaces), ("atlas", atlas)):
-            if several is not None:
-                request[name] = [source(path) for path in several]
-        return RemoteJob(self, self.call("POST", "/jobs", json=request))
+        try:
+            request = record | {
+                "sources": [content(*file)] if file else [source(path) for path in paths],
+                "parameters": {name: plain(name, value) for name, value in parameters.items()},
+                "key": secrets.token_hex(16),
+            }
+            for name, several in more.items():
+                if several is not None:
+                    request[name] = source(several) if name == "mask" else [source(path) for path in several]
+            return dict(self.call("POST", path, json=request))
+        except InputError:
+            for id_ in made:
+                with contextlib.suppress(MgclustError):
+                    self.delete_upload(id_)
+            raise
 
     def upload(self, path: str | os.PathLike[str]) -> str:
         """Upload a file.
@@ -163,6 +240,10 @@ class Service(ServiceConnection):
         InputError
             The path is not a file, or the service rejects it.
         """
+        return self._upload(path, [])
+
+    def _upload(self, path: str | os.PathLike[str], made: list[str]) -> str:
+        """Upload a file, and append the id of a new upload to `made`."""
         path = Path(path)
         if not path.is_file():
             raise InputError(
@@ -174,13 +255,24 @@ class Service(ServiceConnection):
                 while part := file.read(CHUNK_BYTES):
                     yield part
 
-        answer = self.call("PUT", f"/uploads/{_safe_name(_with_subject(path))}", parts=parts)
-        return str(answer["id"])
+        return self._put(_with_subject(path), parts, made)
 
-    def _upload_content(self, name: str, content: bytes) -> dict[str, str]:
-        """Upload the content of a file; return the source of a job."""
-        answer = self.call("PUT", f"/uploads/{_safe_name(name)}", parts=lambda: iter([content]))
-        return {"upload": str(answer["id"]), "name": name}
+    def _put(self, name: str, parts: Callable[[], Iterator[bytes]], made: list[str]) -> str:
+        """Upload the parts of a file, unless the service has a file with this name and content."""
+        name, digest, size = _safe_name(name), hashlib.sha256(), 0
+        for part in parts():
+            digest.update(part)
+            size += len(part)
+        if size >= MIN_ASKED_BYTES:
+            known = []
+            with contextlib.suppress(InputError):  # the token may not read
+                known = self.call("GET", "/uploads", params={"sha256": digest.hexdigest(), "name": name})
+            if known:
+                return str(known[0]["id"])
+        answer = self.call("PUT", f"/uploads/{name}", parts=parts)
+        if answer.get("new"):
+            made.append(str(answer["id"]))
+        return str(answer["id"])
 
     def uploads(self, limit: int = 50) -> list[dict[str, Any]]:
         """List the latest uploads.
@@ -358,7 +450,16 @@ class Service(ServiceConnection):
             raise InputError(f"id={id_!r} begins several ids: {', '.join(ids)}; give more characters.")
         return str(ids[0])
 
-    def jobs(self, state: str | None = None, limit: int = 50) -> list[RemoteJob]:
+    def jobs(
+        self,
+        state: str | None = None,
+        limit: int = 50,
+        *,
+        search: str | None = None,
+        method: str | None = None,
+        tag: str | None = None,
+        sort: str | None = None,
+    ) -> list[RemoteJob]:
         """List the latest jobs. Their requests are left out; `mgclust.service.remote_job.RemoteJob.refresh` gets them.
 
         Parameters
@@ -367,21 +468,64 @@ class Service(ServiceConnection):
             List only jobs in this state. By default, jobs in any state.
         limit : int, default=50
             Largest number of jobs to list.
+        search : str, optional
+            Words that must occur in a job's name, ``#tags``, id, method, files or parameters.
+        method, tag : str, optional
+            List only jobs of this method, or with this tag.
+        sort : str, optional
+            Order by "name", "method", "state", "seconds" or "score:NAME" instead of the time; "-" before it reverses
+            the order. The order is made among the newest 1,000 jobs that match.
 
         Returns
         -------
         list of mgclust.service.remote_job.RemoteJob
             The jobs, the latest first.
         """
-        wanted: dict[str, Any] = {"state": state} if state else {}
+        given = {"state": state, "search": search, "method": method, "tag": tag, "sort": sort}
+        wanted: dict[str, Any] = {name: value for name, value in given.items() if value}
         found: list[dict[str, Any]] = []
         while len(found) < limit:  # a page may have fewer jobs than its limit
-            last = {"before": f"{found[-1]['created']!r},{found[-1]['id']}"} if found else {}
+            last: dict[str, Any] = {}
+            if found:
+                last = {"skip": len(found)} if sort else {"before": f"{found[-1]['created']!r},{found[-1]['id']}"}
             page = self.call("GET", "/jobs", params=wanted | last | {"limit": min(limit - len(found), 1000)})
             if not page:
                 break
             found += page
         return [RemoteJob(self, job) for job in found]
+
+    def rename(self, id_: str, name: str | None = None, tags: Sequence[str] | None = None) -> RemoteJob:
+        """Change the name and the tags of a job.
+
+        Parameters
+        ----------
+        id_ : str
+            Id of the job, as in `job`.
+        name : str, optional
+            New name; "" removes the name. By default, the name stays.
+        tags : sequence of str, optional
+            New tags. By default, the tags stay.
+        """
+        changes: dict[str, Any] = {} if name is None else {"name": name}
+        changes |= {} if tags is None else {"tags": list(tags)}
+        return RemoteJob(self, self.call("PATCH", f"/jobs/{self._whole_id(id_)}", json=changes))
+
+    def compare(self, ids: Sequence[str]) -> dict[str, Any]:
+        """Compare the labels of 2 to 10 jobs.
+
+        Parameters
+        ----------
+        ids : sequence of str
+            Ids of the jobs, as in `job`.
+
+        Returns
+        -------
+        dict
+            ``ari``: the adjusted Rand index of each pair of jobs, as a list of rows, or None for a pair without one;
+            ``notes``: the reasons, and doubts that the rows are the same.
+        """
+        whole = [self._whole_id(id_) for id_ in ids]
+        return dict(self.call("POST", "/jobs/compare", json={"ids": whole}))
 
 
 def _check_id(id_: str, lists: str) -> str:

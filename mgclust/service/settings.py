@@ -103,7 +103,8 @@ class Settings:
         of a job in the database and its result both count. The result may exceed the limit, because its size is not
         known before.
     keep_days : float
-        Days until a job that has ended is deleted with its files. 0: never.
+        Days until a job that has ended is deleted with its files, and days until an upload is deleted, unless they are
+        pinned. An upload is kept as long as a job that names it. 0: never.
     log : str
         File for the log of jobs, which must not be a link: one line of JSON when an attempt starts, when it ends, and
         when a job ends. Empty: standard error.

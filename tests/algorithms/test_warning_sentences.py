@@ -26,6 +26,7 @@ from mgclust.algorithms.affinity_propagation.preference_search import Preference
 from mgclust.algorithms.canopy import estimator as canopy
 from mgclust.algorithms.common.preparation import warnings_of_distances
 from mgclust.algorithms.communities import clusterer as communities
+from mgclust.algorithms.communities.initial_labels import taken_in_order
 from mgclust.algorithms.density_peaks.result_warnings import CHOSEN_BY, RowCounts, warnings_of
 from mgclust.algorithms.density_peaks.topography.significance import Peaks
 from mgclust.algorithms.fuzzy_c_means.result_warnings import problems_of
@@ -206,12 +207,13 @@ def canopies(rng):
 def of_communities(rng):
     n = number(rng)
     for components, k, found in ((n, None, n), (1, None, n), (n - 1, 1, 1)):
-        model = SimpleNamespace(n_nodes_=n, n_clusters=k)
+        model = SimpleNamespace(n_nodes_=n, n_clusters=k, directed=bool(rng.random() < 0.5))
         candidates = [SimpleNamespace(n_clusters=found)] * int(rng.integers(1, 3))
         value = SimpleNamespace(rounding=0.0012345, n_components=components, candidates=candidates)
         resolutions = tuple(abs(real(rng)) for _ in candidates)
         for objective in ("modularity", "cpm"):
             yield from communities._warnings(model, value, resolutions, objective)
+    yield taken_in_order()
 
 
 def parcels(rng):

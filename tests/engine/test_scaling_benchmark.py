@@ -56,15 +56,13 @@ def test_the_hash_is_that_of_the_whole_array_however_it_is_divided_and_of_no_oth
 def test_cases_beyond_the_budget_are_left_out_on_all_numbers_of_gpus_and_said_to_be(benchmarks, tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", SimpleNamespace(name="benchmarks.engine.scaling"))
     scaling, out = benchmarks.scaling, benchmarks.record.Record("What?", tmp_path / "record.json")
-    options = SimpleNamespace(
-        budget_seconds=200.0, sizes_of_cluster=[1, 2, 4], killed=True, cases=scaling.CASES, size="full"
-    )
-    chosen = scaling.plan(options, out)
+    options = SimpleNamespace(budget_seconds=200.0, numbers=[1, 2, 4], killed=True, size="full", device="cpu")
+    chosen = scaling.Schedule(options).plan(scaling.CASES, out)
     assert chosen[0] is scaling.CASES[0] and len(chosen) < len(scaling.CASES)
     skipped = [item for item in json.loads((tmp_path / "record.json").read_text())["items"] if "skipped" in item]
     assert len(skipped) + len(chosen) == len(scaling.CASES)
     options.budget_seconds = 1e6
-    assert scaling.plan(options, out) == scaling.CASES
+    assert scaling.Schedule(options).plan(scaling.CASES, out) == scaling.CASES
 
 
 @pytest.mark.slow

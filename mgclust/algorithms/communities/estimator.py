@@ -41,6 +41,7 @@ its module. Communication: each edge is sent twice.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
@@ -52,7 +53,7 @@ from mgclust.algorithms.communities.initial_labels import fixed_nodes, initial_l
 from mgclust.algorithms.communities.options import CommunitiesOptions, FastNewmanOptions
 from mgclust.algorithms.communities.presentation import CommunitiesPresentation, FastNewmanPresentation
 from mgclust.base.dask_arrays import is_dask
-from mgclust.base.errors import InputError
+from mgclust.base.errors import Doubt, InputError
 from mgclust.data import Dataset, Graph
 from mgclust.engine.spmd import Outcome
 from mgclust.params import Real
@@ -99,10 +100,11 @@ class Communities(CommunitiesOptions, ModularityClusterer):
     init : int array of shape (n_nodes,), mapping or path, optional
         Known communities with which "parallel" begins, such as `labels_` of an earlier fit: an id for each node, or -1
         for nodes without a community. A mapping has ids by node name, and nodes that it does not name have no
-        community. The path of a result directory or of a file of labels works as well; results of graphs with names are
-        matched by name. Communities keep their ids: the largest part of an initial community keeps its id, unless it
-        has joined a larger part of another initial community. New communities get the smallest numbers that are not in
-        `init`. Ids are below 100,000 or below the number of nodes, whichever is larger.
+        community. The path of a result directory or of a file of labels works as well; results of graphs with names,
+        and tables with a column ``node``, are matched by name. Communities keep their ids: the largest part of an
+        initial community keeps its id, unless it has joined a larger part of another initial community. New communities
+        get the smallest numbers that are not in `init`. Ids are below 100,000 or below the number of nodes, whichever
+        is larger.
     fixed : array of nodes, bool array of shape (n_nodes,) or path, optional
         Nodes whose community never changes: node numbers, node names, a mask, or a file of one of these. Integers are
         names if the graph has integers as names. Each fixed node needs a community in `init`. Fixed nodes of one
@@ -237,6 +239,7 @@ class Communities(CommunitiesOptions, ModularityClusterer):
 
     def _start(self, parameters: dict[str, Any], graph: Graph) -> dict[str, Any]:
         init, fixed = parameters["init"], parameters["fixed"]
+        self._doubts: list[Doubt] = []
         if parameters["directed"]:
             if parameters["objective"] == "cpm":
                 raise InputError("directed=True does not go with objective='cpm', which ignores directions; drop one.")
@@ -261,7 +264,7 @@ class Communities(CommunitiesOptions, ModularityClusterer):
         if parameters["n_clusters"] is not None or parameters["strategy"] == "greedy":
             other = "strategy='greedy'" if parameters["strategy"] == "greedy" else f"n_clusters={self.n_clusters}"
             raise InputError(f"{other} merges nodes from the start, so init has no place in it; leave one of them out.")
-        labels = initial_labels(init, graph)
+        labels, self._doubts = initial_labels(init, graph)
         return {"init": labels, "fixed": None if fixed is None else fixed_nodes(fixed, graph, labels)}
 
     def _warnings_of(self, dataset: Dataset) -> list[str]:
@@ -279,6 +282,7 @@ class Communities(CommunitiesOptions, ModularityClusterer):
             if is_dask(given[name]):
                 given[name] = f"a Dask array of shape {given[name].shape}"
         result = super()._publish(outcome, frame, inputs)
+        result = replace(result, warnings=[*self._doubts, *result.warnings])
         self.quality_: float = outcome.value.candidates[0].quality
         self.strategy_: str = result.diagnostics["strategy"]
         self.rounds_: list[dict[str, Any]] = result.diagnostics["rounds"]

@@ -2,47 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from mgclust.base.dask_arrays import computed, is_dask
-from mgclust.base.errors import InputError
+from mgclust.base.errors import DataWarning, Doubt, InputError
 from mgclust.data import Graph
-from mgclust.data.labels import read_labels
+from mgclust.data.labels import read_labels, read_node_labels
 from mgclust.data.location import Location
 from mgclust.outside.quoting import shortened
 from mgclust.outside.rooted_files import RootedFile
 from mgclust.results.result import load_result
 
-__all__ = ["fixed_nodes", "initial_labels"]
+__all__ = ["fixed_nodes", "initial_labels", "taken_in_order"]
 
 LEAST_BOUND = 100_000  # labels may be up to this number in any graph; in larger graphs, below the number of nodes
 
 
-def initial_labels(given: Any, graph: Graph) -> np.ndarray:
-    """Return the initial label of each node.
+def initial_labels(given: Any, graph: Graph) -> tuple[np.ndarray, list[Doubt]]:
+    """Return the initial label of each node, and doubts about them.
 
     Parameters
     ----------
     given : array, mapping, path or RootedFile
-        Checked value of `init`. Names are matched if the value has names: a mapping, or the result of a graph whose
-        nodes have names. Nodes without a match get the label -1, and names that no node has are ignored.
+        Checked value of `init`. Names are matched if the value has names: a mapping, a table with a column of names, or
+        the result of a graph whose nodes have names. Nodes without a match get the label -1, and names that no node has
+        are ignored.
     graph : Graph
 
     Returns
     -------
-    int32 array of shape (n_nodes,)
+    labels : int32 array of shape (n_nodes,)
+    doubts : list of Doubt
 
     Raises
     ------
     InputError
         The labels do not fit the nodes.
     """
-    names = None
+    names, doubts = None, list[Doubt]()
     if isinstance(given, (str, RootedFile)):
-        given, names = _read_result_or_labels(given, graph)
+        with _naming("init"):
+            given, names = _read_result_or_labels(given, graph)
+        if names is None and graph.names is not None:
+            doubts.append(taken_in_order())
     if isinstance(given, Mapping):
         names, given = list(given), list(given.values())
     elif is_dask(given):
@@ -65,7 +72,7 @@ def initial_labels(given: Any, graph: Graph) -> np.ndarray:
             f"init={labels[wrong][0]} for {'a node' if names is not None else f'node {int(wrong.argmax())}'} should be "
             f"from -1 to {bound - 1}; number the communities from 0."
         )
-    return labels.astype(np.int32) if names is None else _by_name(names, labels, graph)
+    return labels.astype(np.int32) if names is None else _by_name(names, labels, graph), doubts
 
 
 def fixed_nodes(given: Any, graph: Graph, labels: np.ndarray) -> np.ndarray:
@@ -89,7 +96,8 @@ def fixed_nodes(given: Any, graph: Graph, labels: np.ndarray) -> np.ndarray:
         A value is not a node, or a node has no initial label.
     """
     if isinstance(given, (str, RootedFile)):
-        given = read_labels(given)
+        with _naming("fixed"):
+            given = read_labels(given)
     elif is_dask(given):
         given = computed(given)
     values, n = np.asarray(given), graph.n_nodes
@@ -125,11 +133,20 @@ def fixed_nodes(given: Any, graph: Graph, labels: np.ndarray) -> np.ndarray:
     return nodes
 
 
+def taken_in_order() -> Doubt:
+    """Return the doubt about labels without names for a graph with names."""
+    text = "init has no node names, so its labels were taken in the order of the graph's nodes; give a table with the "
+    return Doubt(f"{text}columns node and label, or a result directory.", DataWarning)
+
+
 def _read_result_or_labels(path: str | RootedFile, graph: Graph) -> tuple[np.ndarray, Any]:
     """Read labels, and the names of their nodes if the path is a result of a graph with names, else None."""
     location = Location.of(path)
     if location.remote or not location.is_directory():
-        return read_labels(path), None
+        return read_node_labels(location)
+    if location.beneath is not None:  # the result of a job
+        table = location.inside("labels.csv")
+        return read_node_labels(table) if table.exists() else (read_labels(path), None)
     result = load_result(path)
     if result.labels is None:
         raise InputError(f"init={location.name!r} is a result without labels; give a result of communities.")
@@ -143,11 +160,25 @@ def _read_result_or_labels(path: str | RootedFile, graph: Graph) -> tuple[np.nda
     return np.asarray(result.labels), names
 
 
+@contextmanager
+def _naming(parameter: str) -> Iterator[None]:
+    """Name the parameter in errors about its file."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{parameter} (--{parameter}): {str(error).removeprefix('labels=')}") from error
+
+
 def _by_name(names: Iterable[Any], labels: np.ndarray, graph: Graph) -> np.ndarray:
     """Return the label of each node of the graph; -1 for nodes whose name is not in `names`."""
-    names = names.tolist() if isinstance(names, np.ndarray) else names
-    label_of = dict(zip(_as_names(names, graph), labels.tolist(), strict=True))
     nodes = range(graph.n_nodes) if graph.names is None else graph.names.tolist()
+    if isinstance(names, np.ndarray):
+        nodes = [str(node) for node in nodes] if names.dtype.kind == "U" else nodes  # a table holds text
+        names = names.tolist()
+    label_of = dict(zip(_as_names(names, graph), labels.tolist(), strict=True))
+    if len(label_of) < len(labels):
+        twice = next(name for name, count in Counter(_as_names(names, graph)).items() if count > 1)
+        raise InputError(f"init names node {shortened(repr(twice))} more than once; give each node one label.")
     found = np.array([label_of.get(node, -1) for node in nodes], np.int32)
     if len(label_of) and not any(node in label_of for node in nodes):
         raise InputError(

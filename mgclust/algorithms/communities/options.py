@@ -56,6 +56,8 @@ class _FixedNodes(Constraint):
         )
 
     def _check(self, name: str, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            raise self.refuse(name, value)
         return _path_or_array(self, name, sorted(value, key=str) if isinstance(value, Set) else value)
 
     def _read(self, file: RootedFile) -> Any:

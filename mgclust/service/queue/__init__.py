@@ -10,6 +10,7 @@
     quotas.py      how much a user may keep; removal.py    removal of deleted jobs and of files of killed processes
       clock.py     whether the clock may decide what has expired; orphans.py    folders that no row names
     revocations.py revocations that a restored database has forgotten; durable.py    files that survive a loss of power
+    administration.py    users with their usage and limits, the order of the queue; backup.py    a copy of all
     metrics.py     metrics for Prometheus; log.py    the log of jobs
     models.py      the tables; migrations/    versions of the tables; identity.py    checks of the database's files
 """

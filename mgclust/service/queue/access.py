@@ -52,7 +52,8 @@ __all__ = [
     "revoke",
     "role_of",
     "tokens_of",
-    "users",
+    "valid_admin_tokens",
+    "valid_tokens",
 ]  # fmt: skip
 
 ROLES = {"user": ("read", "submit"), "admin": ("read", "submit", "admin")}  # scopes of the tokens of each role
@@ -160,14 +161,6 @@ def add_user(engine: Engine, name: str, role: str) -> None:
         raise InputError(f"name={name!r} is taken; choose another.") from None
 
 
-def users(engine: Engine) -> list[dict[str, object]]:
-    """List all users, with the number of their valid tokens."""
-    count = select(func.count()).where(Token.user == User.name, _valid()).scalar_subquery()
-    with reading(engine) as session:
-        rows = session.execute(select(User.name, User.role, count).order_by(User.name)).all()
-    return [{"name": name, "role": role, "tokens": tokens} for name, role, tokens in rows]
-
-
 def new_token(
     engine: Engine, user: str, scopes: Iterable[str] | None = None, days: float | None = DEFAULT_DAYS
 ) -> tuple[str, str]:
@@ -203,10 +196,10 @@ def new_token(
                 f"{found.role!r} may have."
             )
         token, row = _token(user, [scope for scope in known if scope in wanted], days)
-        alive = select(func.count()).where(Token.user == user, _valid())
+        alive = select(func.count()).where(Token.user == user, valid_tokens())
         if (session.scalar(alive) or 0) >= MAX_TOKENS:
             raise InputError(f"{user} has {MAX_TOKENS} valid tokens, the maximum; revoke some first.")
-        ended = (Token.user == user, ~_valid())
+        ended = (Token.user == user, ~valid_tokens())
         kept = select(Token.id).where(*ended).order_by(Token.created.desc()).limit(MAX_TOKENS)
         session.execute(delete(Token).where(*ended, Token.id.not_in(kept)))
         session.add(row)
@@ -229,7 +222,7 @@ def revoke(engine: Engine, id_: str) -> bool:
         found = session.get(Token, id_)
         if found is None:
             return False
-        if session.scalars(_admin_tokens().limit(2)).all() == [id_]:
+        if session.scalars(valid_admin_tokens().limit(2)).all() == [id_]:
             raise LastToken(f"token {id_} is the last token of an administrator; create another, then revoke this one.")
         found.revoked = found.revoked or time.time()
         return True
@@ -274,14 +267,16 @@ def expiry_of(engine: Engine, id_: str) -> float | None:
 
 def find_callers(engine: Engine, hashes: Sequence[str]) -> list[Caller | Exception]:
     """Return the caller for each hash of a token; `Unauthorized` for unknown, revoked and expired tokens."""
-    wanted = select(Token.sha256, Token.id, Token.scopes, Token.expires, User.name, User.role)
+    wanted = select(Token.sha256, Token.id, Token.scopes, Token.expires, User.name, User.role, User.disabled)
     wanted = wanted.join(User, Token.user == User.name)
     with reading(engine) as session:
         rows = session.connection().execute(wanted.where(Token.sha256.in_(set(hashes)), Token.revoked.is_(None))).all()
     now = time.time()
     known: dict[str, Caller | Exception] = {}
-    for sha256, id_, scopes, expires, name, role in rows:
-        if expires is not None and expires <= now:
+    for sha256, id_, scopes, expires, name, role, disabled in rows:
+        if disabled is not None:
+            known[sha256] = Unauthorized(f"user {name} is disabled; ask the service's administrator.")
+        elif expires is not None and expires <= now:
             day = datetime.datetime.fromtimestamp(expires, datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
             known[sha256] = Unauthorized(f"this token expired on {day}; ask the service's administrator for another.")
         else:
@@ -312,11 +307,11 @@ def first_token(engine: Engine, data: Path, audit: Audit | None = None) -> Path:
     path = data / "token"
     remove_stale_token(engine, data)
     with reading(engine) as session:
-        if session.scalars(_admin_tokens().limit(1)).first() is not None:
+        if session.scalars(valid_admin_tokens().limit(1)).first() is not None:
             return path
     made: Token | None = None
     with writing(engine, alone=True) as session:  # several processes may start at once
-        if session.scalars(_admin_tokens().limit(1)).first() is None:
+        if session.scalars(valid_admin_tokens().limit(1)).first() is None:
             admin = session.scalars(select(User.name).where(User.role == "admin").order_by(User.name).limit(1)).first()
             if admin is None:
                 admin = "admin" if session.get(User, "admin") is None else f"admin-{secrets.token_hex(4)}"
@@ -337,7 +332,7 @@ def remove_stale_token(engine: Engine, data: Path) -> None:
     with contextlib.suppress(OSError):
         held = path.read_text(errors="replace").strip()
         with reading(engine) as session:
-            valid = session.scalar(select(Token.id).where(Token.sha256 == hash_of(held), _valid()))
+            valid = session.scalar(select(Token.id).where(Token.sha256 == hash_of(held), valid_tokens()))
         if valid is None and path.read_text(errors="replace").strip() == held:
             path.unlink()
 
@@ -351,14 +346,16 @@ def _token(user: str, scopes: Iterable[str], days: float | None) -> tuple[str, T
     return token, row
 
 
-def _valid() -> ColumnElement[bool]:
+def valid_tokens() -> ColumnElement[bool]:
+    """Return the condition that a token is neither revoked nor expired."""
     return and_(Token.revoked.is_(None), or_(Token.expires.is_(None), Token.expires > time.time()))
 
 
-def _admin_tokens() -> Any:
+def valid_admin_tokens() -> Any:
     """Return a query for the ids of the tokens that can create tokens."""
     admin = Token.scopes.like("%admin%")
-    return select(Token.id).join(User, Token.user == User.name).where(User.role == "admin", _valid(), admin)
+    able = (User.role == "admin", User.disabled.is_(None))
+    return select(Token.id).join(User, Token.user == User.name).where(*able, valid_tokens(), admin)
 
 
 def hash_of(token: str) -> str:

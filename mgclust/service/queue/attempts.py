@@ -19,7 +19,7 @@ from mgclust.engine.heartbeat import HeartbeatMonitor, RunningTimeClock
 from mgclust.service.queue.fair_share import charge, next_job
 from mgclust.service.queue.jobs import Jobs, finish, queue
 from mgclust.service.queue.metrics import observe
-from mgclust.service.queue.models import Job, reading, writing
+from mgclust.service.queue.models import Job, User, reading, writing
 from mgclust.service.queue.quotas import size_of_job
 from mgclust.service.settings import Settings
 from mgclust.service.states import ENDED
@@ -231,6 +231,9 @@ class Attempts(Jobs):
         seconds = max(0.0, time.time() - (job.claimed or job.created))
         if seconds > MIN_CHARGE_SECONDS:  # the claim has charged the first part
             charge(session, job.owner, seconds - MIN_CHARGE_SECONDS, self._settings.slots)
+        user = session.get_one(User, job.owner, with_for_update={"key_share": True})
+        user.attempts, user.seconds = user.attempts + 1, user.seconds + seconds
+        user.gpu_seconds += seconds * job.gpus
         observe(session, "attempt", job.method, state, seconds)
 
     def _log_attempt(self, job: Job, facts: Mapping[str, Any] | None = None) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 
-from sqlalchemy import ColumnElement, func, select, update
+from sqlalchemy import ColumnElement, and_, func, select, update
 from sqlalchemy.orm import Session
 
 from mgclust.service.queue.models import Job, User
@@ -26,16 +26,19 @@ USAGE_HALF_LIFE_SECONDS = 3600.0
 def next_job(session: Session, slots: int, begun: str | None = None) -> Job | None:
     """Lock and return the job that runs next on one of `slots` slots; return None if no job waits.
 
+    Jobs of disabled users wait.
+
     A job whose turn has come, but which waits for GPUs, keeps its turn: only urgent jobs overtake it.
     """
-    for condition in (Job.priority > 0, Job.id == begun):
+    able = Job.owner.not_in(select(User.name).where(User.disabled.is_not(None)))
+    for condition in (and_(Job.priority > 0, able), and_(Job.id == begun, able)):
         if (job := _first(session, condition)) is not None:
             return job
     running = select(Job.owner, func.count().label("number")).where(Job.state == "RUNNING").group_by(Job.owner)
     busy = running.subquery()
     # One index lookup per user instead of one per waiting job.
     waits = select(Job.id).where(Job.owner == User.name, Job.state == "PENDING").exists()
-    shares = select(User.name).outerjoin(busy, busy.c.owner == User.name).where(waits)
+    shares = select(User.name).outerjoin(busy, busy.c.owner == User.name).where(waits, User.disabled.is_(None))
     most = greatest_usage(slots, time.time())
     session.execute(update(User).where(User.used > most).values(used=most))
     shares = shares.order_by(func.coalesce(busy.c.number, 0), User.used, User.name).limit(1)

@@ -29,7 +29,16 @@ from mgclust.base.errors import InputError
 from mgclust.service.queue.access import ID_PATTERN, Caller
 from mgclust.service.queue.log import JobLog
 from mgclust.service.queue.models import Job, Removal, reading, search_text, writing
-from mgclust.service.queue.quotas import QuotaExceeded, bytes_kept, lock_users, quota_error, row_size, size_of_job
+from mgclust.service.queue.quotas import (
+    Limits,
+    QuotaExceeded,
+    bytes_kept,
+    limits_of,
+    lock_users,
+    quota_error,
+    row_size,
+    size_of_job,
+)
 from mgclust.service.queue.removal import InUse, remove_deleted, with_reserve
 from mgclust.service.queue.sources import lock_uploads, missing_upload
 from mgclust.service.settings import Settings
@@ -107,7 +116,7 @@ class _Quota:
     """Usage of a user: active jobs, all jobs, and bytes."""
 
     owner: str
-    limits: Settings
+    limits: Limits
     active: int
     jobs: int
     kept: int
@@ -229,7 +238,7 @@ class Jobs:
 
     def _quota(self, session: Session, owner: str) -> _Quota:
         """Return the usage of a user, which is valid while the transaction locks the user."""
-        limits = self._settings
+        limits = limits_of(session, self._settings, owner)
         active = select(Job.id).where(Job.owner == owner, Job.state.in_(("PENDING", "RUNNING")))
         all_ = select(Job.id).where(Job.owner == owner)
         return _Quota(

@@ -9,15 +9,16 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, Text, cast, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
@@ -25,7 +26,7 @@ from mgclust.service.audit import Audit
 from mgclust.service.confined.folders import DELETED_SUFFIX, remove, set_aside, size_of
 from mgclust.service.queue.clock import is_trusted
 from mgclust.service.queue.log import JobLog
-from mgclust.service.queue.models import OUTAGES, Job, Removal, full, reading, writing
+from mgclust.service.queue.models import OUTAGES, Job, Removal, Upload, full, reading, writing
 from mgclust.service.queue.orphans import RECEIVED_NAME, remove_orphans
 from mgclust.service.queue.quotas import row_size, size_of_job
 from mgclust.service.settings import Settings
@@ -38,6 +39,7 @@ RECEIVING_GRACE_SECONDS = 300.0  # time after which an unlocked partial upload i
 SWEEP_SECONDS = 600.0
 MAX_CACHE_BYTES = 2 << 30  # limit for the kernels that the jobs of a user have compiled
 RESERVE_FILE = "reserve"  # a file in the data folder, deleted to make room if the disk is full
+UPLOAD_PATTERN = re.compile(r'"upload": ?"([0-9a-f]{1,32})"')  # in the JSON of a request
 RESERVE_BYTES = 4 << 20  # size of this file: more than the database writes for a deletion
 
 Answer = TypeVar("Answer")
@@ -120,7 +122,7 @@ def _exists_again(session: Session, id_: str) -> bool:
 
 
 def sweep(engine: Engine, settings: Settings) -> None:
-    """Delete expired jobs, and remove files of deletions, uploads and results that killed processes left."""
+    """Delete what has expired, and remove files of deletions, uploads and results that killed processes left."""
     if is_trusted(settings.data):
         _delete_expired(engine, settings)
         remove_orphans(engine, settings)
@@ -165,26 +167,52 @@ def _empty_caches(engine: Engine, settings: Settings) -> None:
 
 
 def _delete_expired(engine: Engine, settings: Settings) -> None:
-    """Delete jobs that ended more than `keep_days` ago."""
+    """Delete jobs that ended more than `keep_days` ago, and uploads of that age, except what is pinned."""
     if not settings.keep_days:
         return
     log, first = JobLog(settings.log), time.time() - DAY_SECONDS * settings.keep_days
-    ended = select(Job).where(Job.state.in_(ENDED), Job.finished < first).limit(100)
+    ended = select(Job).where(Job.state.in_(ENDED), Job.finished < first, Job.pinned.is_(False)).limit(100)
     while True:
         with writing(engine) as session:
             gone = session.scalars(ended.with_for_update(skip_locked=True)).all()
             for job in gone:
                 session.delete(job)
                 session.merge(Removal(path=f"jobs/{job.id}"))
-        if gone:
-            audit = Audit(settings.audit_path)
-            for job in gone:
-                log("job.expired", job)
-                audit.write(action="expire", id=job.id, name=job.owner)
-            audit.close()
+        for job in gone:
+            log("job.expired", job)
+        _audit_expired(settings, gone)
         remove_deleted(engine, settings)
         if len(gone) < 100:
+            break
+    _delete_expired_uploads(engine, settings, first)
+
+
+def _delete_expired_uploads(engine: Engine, settings: Settings, first: float) -> None:
+    """Delete uploads that are older than `first`, unless they are pinned, or a job that is kept names them."""
+    old = select(Upload).where(Upload.created < first, Upload.pinned.is_(False))
+    with reading(engine) as session:
+        if session.scalars(old.limit(1)).first() is None:
             return
+    with writing(engine) as session:
+        # Locked first, so that no job that needs one of them is submitted meanwhile; see `sources.lock_uploads`.
+        found = session.scalars(old.order_by(Upload.id).with_for_update(skip_locked=True)).all()
+        owners = {upload.owner for upload in found}
+        requests = select(cast(Job.request, Text)).where(Job.owner.in_(owners)).execution_options(yield_per=1000)
+        named = {id_ for request in session.scalars(requests) for id_ in UPLOAD_PATTERN.findall(request)}
+        gone = [upload for upload in found if upload.id not in named]
+        for upload in gone:
+            session.delete(upload)
+            session.merge(Removal(path=f"uploads/{upload.id}"))
+    _audit_expired(settings, gone)
+    remove_deleted(engine, settings)
+
+
+def _audit_expired(settings: Settings, gone: Sequence[Job | Upload]) -> None:
+    if gone:
+        audit = Audit(settings.audit_path)
+        for each in gone:
+            audit.write(action="expire", id=each.id, name=each.owner)
+        audit.close()
 
 
 def _fill_in_sizes(engine: Engine, settings: Settings) -> None:

@@ -30,7 +30,7 @@ from mgclust.service.confined.results import open_result
 from mgclust.service.queue.access import ID_PATTERN, Caller
 from mgclust.service.queue.models import Job, Removal, Upload, reading, writing
 from mgclust.service.queue.orphans import RECEIVED_NAME
-from mgclust.service.queue.quotas import BLOCK_BYTES, QuotaExceeded, bytes_kept, lock_users, quota_error
+from mgclust.service.queue.quotas import BLOCK_BYTES, QuotaExceeded, bytes_kept, limits_of, lock_users, quota_error
 from mgclust.service.queue.removal import InUse, remove_deleted, with_reserve
 from mgclust.service.settings import Settings
 
@@ -85,7 +85,7 @@ async def receive(
     partial, digest, size, counted = folder / RECEIVED_NAME, hashlib.sha256(), 0, BLOCK_BYTES
     _receiving[caller.name] += counted
     try:
-        kept = await run_in_threadpool(_kept_now, engine, settings, caller.name)
+        kept, most = await run_in_threadpool(_kept_now, engine, settings, caller.name)
         with open(partial, "xb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # locked while it is being received, so that `sweep` keeps it
             async for part in parts:
@@ -95,7 +95,7 @@ async def receive(
                 if size > settings.upload_limit:
                     raise TooLarge(f"{name} should have at most upload_limit={settings.upload_limit} bytes.")
                 others = kept + _receiving[caller.name] - counted
-                if refusal := quota_error(caller.name, settings.disk_per_user, others, counted):
+                if refusal := quota_error(caller.name, most, others, counted):
                     raise refusal
                 # Write in threads: a slow disk must not block other requests.
                 await run_in_threadpool(_append, part, file, digest)
@@ -125,8 +125,8 @@ def _flush(file: BinaryIO) -> None:
     os.fsync(file.fileno())
 
 
-def _kept(session: Session, settings: Settings, owner: str) -> int:
-    """Return the bytes that a user keeps; 0 if there is no limit.
+def _kept(session: Session, settings: Settings, owner: str) -> tuple[int, int]:
+    """Return the bytes that a user keeps (0 if there is no limit), and the limit.
 
     Raises
     ------
@@ -136,10 +136,11 @@ def _kept(session: Session, settings: Settings, owner: str) -> int:
     wanted = select(Upload.id).where(Upload.owner == owner).limit(MAX_UPLOADS_KEPT).subquery()
     if (session.scalar(select(func.count()).select_from(wanted)) or 0) >= MAX_UPLOADS_KEPT:
         raise QuotaExceeded(f"{owner} keeps {MAX_UPLOADS_KEPT} uploads, the maximum per user; delete some.")
-    return bytes_kept(session, owner) if settings.disk_per_user else 0
+    most = limits_of(session, settings, owner).disk_per_user
+    return (bytes_kept(session, owner) if most else 0), most
 
 
-def _kept_now(engine: Engine, settings: Settings, owner: str) -> int:
+def _kept_now(engine: Engine, settings: Settings, owner: str) -> tuple[int, int]:
     with reading(engine) as session:
         return _kept(session, settings, owner)
 
@@ -151,8 +152,8 @@ def _record(engine: Engine, settings: Settings, upload: Upload) -> Upload | None
         if (known := _same(session, upload.owner, upload.sha256, upload.name)) is not None:
             known.created = upload.created  # it begins to expire again
             return known
-        kept = _kept(session, settings, upload.owner)  # other uploads may have been added meanwhile
-        if refusal := quota_error(upload.owner, settings.disk_per_user, kept, max(upload.size, BLOCK_BYTES)):
+        kept, most = _kept(session, settings, upload.owner)  # other uploads may have been added meanwhile
+        if refusal := quota_error(upload.owner, most, kept, max(upload.size, BLOCK_BYTES)):
             raise refusal
         session.add(upload)
         return None

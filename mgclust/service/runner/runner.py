@@ -157,7 +157,10 @@ class Runner:
 
     def _can_start(self, job: Job) -> bool:
         try:
-            return self._allocate(job) is not None
+            devices = self._allocate(job)
+            asked = (job.request.get("resources") or {}).get("gpus") or 0  # of a cluster, which has no devices here
+            job.gpus = len(devices or ()) or asked
+            return devices is not None
         except InputError:  # `_start` will fail the job
             return True
 

@@ -12,7 +12,9 @@ import pytest
 from mgclust import Communities, InputError, load_result, modularity
 from mgclust.algorithms import base
 from mgclust.algorithms.communities import clusterer
+from mgclust.base.errors import DataWarning
 from mgclust.datasets import make_random_network
+from mgclust.outside.rooted_files import RootedFile
 from support import graphs
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -184,7 +186,49 @@ def test_names_are_matched(tmp_path):
     read = fit(grown, init=tmp_path / "before", fixed=str(tmp_path / "fixed.txt"))
     assert np.array_equal(read.labels_, model.labels_)
     np.save(tmp_path / "labels.npy", before.labels_)
-    assert np.array_equal(fit(graph, init=tmp_path / "labels.npy").labels_, fit(graph, init=mapping).labels_)
+    with pytest.warns(DataWarning, match="init has no node names, so its labels were taken in the order of the"):
+        assert np.array_equal(fit(graph, init=tmp_path / "labels.npy").labels_, fit(graph, init=mapping).labels_)
+
+
+@pytest.mark.parametrize("kind", ["text", "integers", "numbers"])
+def test_a_table_is_matched_by_its_names(kind, tmp_path):
+    """The lines of a table may be in any order, and may name nodes that the graph does not have."""
+    graph = nx.karate_club_graph()
+    if kind != "numbers":
+        graph = nx.relabel_nodes(graph, {node: f"member {node}" if kind == "text" else 7 * node + 1 for node in graph})
+    before = fit(graph, random_state=1)
+    names = before.node_names_ if kind != "numbers" else np.arange(34)
+    lines = [f"{name},{label}" for name, label in zip(names.tolist(), before.labels_.tolist(), strict=True)]
+    expected = fit(graph, init=before.labels_).labels_
+    for title, separator in (("node,label", ","), ("Label;Name", ";")):
+        shuffled = [*np.random.default_rng(0).permutation(lines[1:]).tolist(), "stranger,3"]
+        if separator == ";":
+            shuffled = [";".join(line.split(",")[::-1]) for line in shuffled]
+        (tmp_path / "labels.csv").write_text("\n".join([title, *shuffled]))
+        model = fit(graph, init=str(tmp_path / "labels.csv"))
+        assert np.array_equal(model.labels_[1:], expected[1:])  # the first node had no label
+        assert model.result_.warnings == []
+    (tmp_path / "twice.csv").write_text("\n".join(["node,label", *lines, lines[3]]))
+    with pytest.raises(InputError, match=r"init names node .* more than once; give each node one label"):
+        fit(graph, init=tmp_path / "twice.csv")
+    (tmp_path / "others.csv").write_text("node,label\nx,0\ny,1\n")
+    with pytest.raises(InputError, match="init names 2 nodes, such as 'x', but the graph has none of them"):
+        fit(graph, init=tmp_path / "others.csv")
+
+
+def test_the_result_of_a_job_is_matched_by_name(tmp_path):
+    """In a job of the service, the result of another job is a directory under a root."""
+    graph = nx.relabel_nodes(nx.karate_club_graph(), lambda node: f"member {node}")
+    before = fit(graph)
+    before.result_.save(tmp_path / "before")
+    (tmp_path / "before" / "labels.csv").write_text(
+        "node,label\n" + "".join(f"{n},{k}\n" for n, k in zip(before.node_names_, before.labels_, strict=True))
+    )
+    turned = nx.Graph()
+    turned.add_nodes_from(list(graph)[::-1])
+    turned.add_edges_from(graph.edges(data=True))
+    model = fit(turned, init=RootedFile(str(tmp_path), "before"))
+    assert np.array_equal(model.labels_[::-1], before.labels_)
 
 
 def test_integer_names_are_names():
@@ -209,7 +253,10 @@ def test_integer_names_are_names():
         ({"init": 3}, "init=3 should be an integer for each node"),
         ({"init": {"x": 0}}, "the graph has none of them"),
         ({"init": {0: "a"}}, "init has values of dtype"),
-        ({"init": "missing.npy"}, "missing.npy"),
+        ({"init": "missing.npy"}, r"init \(--init\): 'missing.npy' is not a whole .npy array .* does not exist"),
+        ({"init": "missing.csv"}, r"init \(--init\): missing.csv does not exist; check the path"),
+        ({"init": [0] * 10, "fixed": "missing.csv"}, r"fixed \(--fixed\): missing.csv does not exist"),
+        ({"init": [0] * 10, "fixed": {0: True}}, r"fixed=\{0: True\} should be a list of node numbers or node names"),
         ({"fixed": [0]}, "init is missing"),
         ({"init": [-1] * 10, "fixed": [0]}, "fixed node 0 has no community in init"),
         ({"init": [0] * 10, "fixed": [10]}, "fixed=10 should be a node number from 0 to 9"),

@@ -18,7 +18,7 @@ from mgclust.service.web.perimeter import callers
 from support.service_process import Running
 from support.time_of_day import set_time
 
-ADMINISTRATION = ("users", "tokens")
+ADMINISTRATION = ("users", "tokens", "admin")
 READING = ("centers", "compare")  # sent by POST, and changes nothing
 
 

@@ -221,7 +221,9 @@ def test_several_uploads_at_the_same_time(engine, settings, monkeypatch):
     sent = send(engine, settings, ANN, 6, 6, 6)
     assert sorted(isinstance(each, QuotaExceeded) for each in sent) in ([False, True, True], [True, True, True])
     (whole,) = send(engine, settings, BOB, 6)
-    monkeypatch.setattr(sources, "_kept_now", lambda *given: 0)  # asked before the other was whole
+    monkeypatch.setattr(
+        sources, "_kept_now", lambda *given: (0, settings.disk_per_user)
+    )  # asked before the other was whole
     (refusal,) = send(engine, settings, BOB, 6)
     assert isinstance(refusal, QuotaExceeded)
     assert [each["id"] for each in latest_uploads(engine, BOB, 10, None)] == [whole["id"]]

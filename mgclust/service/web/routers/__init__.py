@@ -4,6 +4,6 @@ jobs        submit, list, watch, rename, compare, cancel, retry and delete jobs,
 sweeps      jobs that differ in some parameters, as one
 results     files of results, and results for other centres
 uploads     files that users send
-admin       users and tokens
+admin       users and tokens, the queue, the audit log, pins
 monitoring  /healthz and /metrics
 """

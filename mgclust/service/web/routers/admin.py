@@ -1,16 +1,18 @@
-"""Endpoints for users and tokens."""
+"""Endpoints for administrators: users and tokens, the queue, the audit log, health and pins."""
 
 import functools
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
-from pydantic import BaseModel, Field
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
-from mgclust.service.audit import note
-from mgclust.service.queue import access, revocations
+from mgclust.base.errors import InputError
+from mgclust.service.audit import latest_lines, note
+from mgclust.service.queue import access, administration, revocations
 from mgclust.service.queue.access import Caller
-from mgclust.service.web.dependencies import Administrator, AnyCaller, BackendDep, Reader
+from mgclust.service.queue.models import Job, Upload
+from mgclust.service.web.dependencies import Administrator, AnyCaller, BackendDep, Reader, Submitter
 from mgclust.service.web.errors import NotFound
 
 router = APIRouter()
@@ -47,8 +49,82 @@ def make_user(user: NewUser, caller: Administrator, backend: BackendDep) -> NewU
 
 @router.get("/users")
 def list_users(caller: Administrator, backend: BackendDep) -> list[dict[str, Any]]:
-    """List all users."""
-    return access.users(backend.engine)
+    """List all users with their limits, files, and the totals of their attempts."""
+    return administration.describe_users(backend.engine)
+
+
+class UserChange(BaseModel):
+    """Changes of a user. Names that are left out stay unchanged."""
+
+    model_config = ConfigDict(extra="forbid")
+    disabled: bool = Field(False, description="Whether the user's tokens are rejected, and waiting jobs do not start.")
+    disk_limit: Annotated[int, Field(ge=0, lt=2**63)] | None = Field(
+        None, description="Bytes that the user may keep; 0: no limit; null: the limit of the service."
+    )
+    jobs_limit: Annotated[int, Field(ge=1, lt=2**31)] | None = Field(
+        None, description="Waiting and running jobs that the user may have; null: the limit of the service."
+    )
+
+
+@router.patch("/users/{name}")
+def change_user(name: str, change: UserChange, caller: Administrator, backend: BackendDep) -> dict[str, Any]:
+    """Disable or enable a user, or set limits of the user."""
+    changes = change.model_dump(exclude_unset=True)
+    if not administration.change_user(backend.engine, backend.settings.data, name, changes):
+        raise NotFound("there is no such user.")
+    note(**changes)
+    return next(user for user in administration.describe_users(backend.engine) if user["name"] == name)
+
+
+@router.get("/admin/queue")
+def show_queue(caller: Administrator, backend: BackendDep) -> list[dict[str, Any]]:
+    """List the waiting jobs of all users in the order in which they are expected to start."""
+    return administration.waiting_jobs(backend.engine)
+
+
+@router.get("/admin/audit")
+def show_audit(
+    caller: Administrator,
+    backend: BackendDep,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    user: Annotated[str | None, Query(max_length=64, description="Only lines of this user.")] = None,
+    action: Annotated[str | None, Query(max_length=64, description="Only lines of this action.")] = None,
+) -> list[dict[str, Any]]:
+    """List the latest lines of the audit log, the newest first."""
+    if backend.settings.audit_path is None:
+        raise InputError("the audit log of this service goes to standard error; read it there.")
+    return latest_lines(backend.settings.audit_path, limit, user, action)
+
+
+@router.get("/admin/health")
+async def show_health(caller: Administrator, backend: BackendDep) -> dict[str, Any]:
+    """Show the runner, the numbers of jobs, jobs that wait for the cluster, and the disk."""
+    report = await backend.health.report()
+    return report | await run_in_threadpool(administration.describe_load, backend.engine, backend.settings)
+
+
+class Pin(BaseModel):
+    """Whether something is kept after the retention time."""
+
+    pinned: bool = True
+
+
+@router.put("/jobs/{id}/pin")
+def pin_job(id: str, wanted: Pin, caller: Submitter, backend: BackendDep) -> Pin:
+    """Keep a job after the service's retention time, or no longer."""
+    if not administration.pin(backend.engine, caller, Job, id, wanted.pinned):
+        raise NotFound("there is no such job.")
+    note(pinned=wanted.pinned)
+    return wanted
+
+
+@router.put("/uploads/{id}/pin")
+def pin_upload(id: str, wanted: Pin, caller: Submitter, backend: BackendDep) -> Pin:
+    """Keep an upload after the service's retention time, or no longer."""
+    if not administration.pin(backend.engine, caller, Upload, id, wanted.pinned):
+        raise NotFound("there is no such upload.")
+    note(pinned=wanted.pinned)
+    return wanted
 
 
 def _check_may_manage(caller: Caller, user: str) -> None:
