@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-
 from mgclust.kernels.graph.adjacency import Adjacency, Gain
 
 if TYPE_CHECKING:
