@@ -71,7 +71,7 @@ def policy(path: str) -> str:
         return PAGE_POLICY.format(styles=" 'unsafe-inline'", frames="blob:")
     return (
         PAGE_POLICY.format(styles="", frames="'none'")
-        if path in ("/", "/compare") or path.startswith("/pages/")
+        if path in ("/", "/admin", "/compare") or path.startswith("/pages/")
         else CLOSED_POLICY
     )
 
@@ -79,7 +79,8 @@ def policy(path: str) -> str:
 def add_pages(app: FastAPI) -> None:
     """Serve the list of jobs at ``/``, other pages, and their files below ``/pages``.
 
-    The page of a job is at ``/jobs/ID``, and the page that compares jobs at ``/compare``.
+    The page of a job is at ``/jobs/ID``, the page that compares jobs at ``/compare``, and the page of administrators at
+    ``/admin``.
     """
     names = {path.name for path in FOLDER.iterdir() if path.suffix in TYPES}
 
@@ -98,6 +99,10 @@ def add_pages(app: FastAPI) -> None:
     @app.get("/compare", include_in_schema=False)
     def compare(request: Request) -> Response:
         return page(request, "compare.html")
+
+    @app.get("/admin", include_in_schema=False)
+    def administration(request: Request) -> Response:
+        return page(request, "admin.html")
 
     @app.get("/jobs/{id}", include_in_schema=False)
     def job(request: Request, id: str) -> Response:
