@@ -1,4 +1,4 @@
-"""What administrators see and change: users with their usage and limits, the order of the queue, and pins."""
+"""Administration: users with their usage and limits, the order of the queue, and pins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the clock of the machine may decide what has expired.
+"""Trust in the clock of the machine, which decides what has expired.
 
 A clock that is wrong by a year, as after a start without a time server, must not delete a year of results. So the time
 of the last sweep is kept in the data folder. If the clock has jumped since then, nothing expires for a day, in which

@@ -8,13 +8,13 @@ import os
 import secrets
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
-from click.testing import CliRunner
 from starlette.testclient import TestClient
 
 from mgclust.base.errors import InputError
-from mgclust.cli import commands
+from mgclust.cli import run_command
 from mgclust.service.audit import latest_lines
 from mgclust.service.client import Service
 from mgclust.service.connection import check
@@ -246,7 +246,7 @@ def test_a_backup_needs_a_database(tmp_path):
 
 
 @pytest.fixture
-def command(settings, engine, monkeypatch):
+def command(settings, engine, monkeypatch, capsys):
     """Run a command as an administrator of the service, in this process."""
     app = create_app(settings)
     token = access.new_token(engine, "root")[1]
@@ -258,7 +258,13 @@ def command(settings, engine, monkeypatch):
         monkeypatch.setattr(Service, "call", call)
         monkeypatch.setenv("MGCLUST_URL", "http://localhost:1")
         monkeypatch.setenv("MGCLUST_TOKEN", "x")
-        yield lambda *words: CliRunner().invoke(commands, words, obj=["mgclust"], catch_exceptions=True)
+
+        def run(*words):
+            code = run_command(list(words))
+            shown = capsys.readouterr()
+            return SimpleNamespace(exit_code=code, output=shown.out, exception=shown.err)
+
+        yield run
 
 
 def test_commands(command, engine, settings):

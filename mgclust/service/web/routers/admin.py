@@ -104,7 +104,7 @@ async def show_health(caller: Administrator, backend: BackendDep) -> dict[str, A
 
 
 class Pin(BaseModel):
-    """Whether something is kept after the retention time."""
+    """The pin of a job or an upload, which is then kept after the retention time."""
 
     pinned: bool = True
 
