@@ -26,6 +26,8 @@ from mgclust.algorithms.affinity_propagation.preference_search import Preference
 from mgclust.algorithms.canopy import estimator as canopy
 from mgclust.algorithms.common.preparation import warnings_of_distances
 from mgclust.algorithms.communities import clusterer as communities
+from mgclust.algorithms.communities.evidence import Evidence
+from mgclust.algorithms.communities.evidence import doubts_of as doubts_of_communities
 from mgclust.algorithms.communities.initial_labels import taken_in_order
 from mgclust.algorithms.density_peaks.result_warnings import CHOSEN_BY, RowCounts, warnings_of
 from mgclust.algorithms.density_peaks.topography.significance import Peaks
@@ -208,11 +210,18 @@ def of_communities(rng):
     n = number(rng)
     for components, k, found in ((n, None, n), (1, None, n), (n - 1, 1, 1)):
         model = SimpleNamespace(n_nodes_=n, n_clusters=k, directed=bool(rng.random() < 0.5))
-        candidates = [SimpleNamespace(n_clusters=found)] * int(rng.integers(1, 3))
-        value = SimpleNamespace(rounding=0.0012345, n_components=components, candidates=candidates)
+        candidates = [SimpleNamespace(n_clusters=found, quality=0.1)] * int(rng.integers(1, 3))
+        value = SimpleNamespace(rounding=0.0012345, n_components=components, candidates=candidates, evidence=Evidence())
         resolutions = tuple(abs(real(rng)) for _ in candidates)
         for objective in ("modularity", "cpm"):
             yield from communities._warnings(model, value, resolutions, objective)
+    for objective in ("modularity", "quality"):
+        draws = np.abs(real(rng)) * rng.random(int(rng.integers(1, 9)))
+        significance = {"rewired": draws.tolist(), "mean": draws.mean(), "std": draws.std()}
+        stability = {"mean": rng.normal()}
+        for first in (significance, None):
+            found = Evidence(first, stability, abs(real(rng)) if first is None else None, number(rng))
+            yield from doubts_of_communities(found, draws.mean() * rng.random(), objective)
     yield taken_in_order()
 
 

@@ -6,5 +6,9 @@ is in `ranks`: they share the graph (`levels`). The parallel strategy (`parallel
 returns a `merge_tree`. `modularity` scores communities, `memory` estimates what a graph needs, and `presentation` has
 the reports.
 
-`tests/oracles/fast_newman.py` implements greedy merging and modularity in exact numbers.
+`evidence` compares a fit with fits of `random_graphs`: with the same degrees, or without some of the edges. `consensus`
+combines several seeds.
+
+`tests/oracles/fast_newman.py` implements greedy merging and modularity in exact numbers, and
+`tests/oracles/communities_evidence.py` the random graphs.
 """

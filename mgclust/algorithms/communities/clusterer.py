@@ -10,6 +10,8 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.base import Clusterer, Inputs
+from mgclust.algorithms.communities.evidence import doubts_of
+from mgclust.algorithms.communities.levels import SHARED_ENTRIES
 from mgclust.algorithms.communities.memory import estimate
 from mgclust.algorithms.communities.merge_tree import MergeTree
 from mgclust.algorithms.communities.ranks import CommunitiesOutput, detect_communities, hierarchy_of
@@ -62,6 +64,10 @@ class ModularityClusterer(Clusterer):
 
     def _start(self, parameters: dict[str, Any], graph: Graph) -> dict[str, Any]:
         """Return the arguments `init` and `fixed` of `detect_communities`, if the method has these parameters."""
+        return {}
+
+    def _evidence(self, arguments: dict[str, Any], parameters: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments `consensus`, `null` and `stability` of `detect_communities`, if the method has them."""
         return {}
 
     @property
@@ -146,12 +152,15 @@ class ModularityClusterer(Clusterer):
             "directed": bool(parameters.get("directed")),
             **self._start(parameters, graph),
         }
+        arguments |= self._evidence(arguments, parameters)
         need = partial(
             estimate,
             n=graph.n_nodes,
             levels=strategy == "parallel",
             candidates=len(arguments["resolutions"]),
             known="init" in arguments,
+            rewired=_rewired_edges(graph, arguments.get("null", 0)),
+            thinned=bool(arguments.get("stability")),
         )
         work = Work(graph.shape[0], "edges", EDGES_OF_A_RANK, EDGES_A_SECOND)
         return RunSpec(detect_communities, arguments, need, graph.dtype.name, work=work)
@@ -186,6 +195,13 @@ class ModularityClusterer(Clusterer):
             }
             for name in ("n_clusters", *scores):
                 arrays[f"scan_{name}"] = np.array([getattr(each, name) for each in value.candidates])
+        stable = value.evidence.stability
+        findings = {}
+        if value.evidence.significance is not None:
+            findings["significance"] = value.evidence.significance
+        if stable is not None:
+            findings["stability"] = {name: each for name, each in stable.items() if name != "jaccard"}
+            arrays["stability"] = stable["jaccard"]
         return Result(
             **frame,
             labels=self.labels_,
@@ -195,6 +211,7 @@ class ModularityClusterer(Clusterer):
                 **{name: getattr(value.candidates[0], name) for name in scores},
                 "n_nodes": self.n_nodes_,
                 "n_edges": self.n_edges_,
+                **({"stability": stable["mean"]} if stable else {}),
             },
             warnings=_warnings(self, value, self._resolutions, _objective_in(frame["parameters"])),
             diagnostics={
@@ -203,6 +220,7 @@ class ModularityClusterer(Clusterer):
                 "weight_rounding": value.rounding,
                 "n_components": value.n_components,
                 "rounds": value.rounds,
+                **findings,
             },
         )
 
@@ -240,6 +258,13 @@ class ModularityClusterer(Clusterer):
 def _graph_of(inputs: Inputs) -> Graph:
     assert isinstance(inputs.dataset, Graph)  # `_check_shape` rejects all other inputs
     return inputs.dataset
+
+
+def _rewired_edges(graph: Graph, null: int | None) -> int:
+    """Return the largest number of edges that a fit rewires."""
+    if null is None:  # larger graphs are not rewired by default
+        return min(graph.shape[0], SHARED_ENTRIES // 2)
+    return graph.shape[0] if null else 0
 
 
 def _objective_in(parameters: dict[str, Any]) -> str:
@@ -282,4 +307,7 @@ def _warnings(
             f"of least strength were joined, although no edge connects them; request at least {components}."
         )
         doubts.append(Doubt(text, MergedClustersWarning))
+    if value.candidates[0].n_clusters > components:
+        score = "modularity" if objective == "modularity" else "quality"
+        doubts += doubts_of(value.evidence, value.candidates[0].quality, score)
     return doubts

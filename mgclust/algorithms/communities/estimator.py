@@ -109,6 +109,18 @@ class Communities(CommunitiesOptions, ModularityClusterer):
         Nodes whose community never changes: node numbers, node names, a mask, or a file of one of these. Integers are
         names if the graph has integers as names. Each fixed node needs a community in `init`. Fixed nodes of one
         community stay together even if it has parts that no edge connects; each such part contains a fixed node.
+    consensus : int, default=0
+        Number of seeds whose communities are combined (Lancichinetti and Fortunato 2012); 0 means one search. Compared
+        with one search, communities depend less on the seed, and are closer to planted communities that are hard to
+        find; modularity may be lower. Takes several times as long as this number of searches. Needs "parallel" and
+        "modularity", without `init`.
+    null : int, optional
+        Number of rewired graphs, in which the same search is made: random graphs in which every node has the same
+        degree; see `significance_`. By default, none if the modularity is clearly higher than in a random graph, else
+        1 to 5. Takes as long as this number of fits. 0 switches the comparison off.
+    stability : int, default=0
+        Number of graphs without a random tenth of the edges, in which the same search is made with other seeds; see
+        `stability_`. Takes as long as this number of fits.
     device : {"auto", "cpu", "cuda"}, default="auto"
         See `DensityPeaks`. With "auto", "greedy" runs on the host unless nodes have on average 64 neighbours or more.
     client : {"auto", "local"}, None, address or distributed.Client, default="auto"
@@ -121,8 +133,8 @@ class Communities(CommunitiesOptions, ModularityClusterer):
     memory_limit : int or str, optional
         Memory by which one rank may grow, in bytes or as text such as "4 GiB".
     random_state : int, Generator or RandomState, optional
-        Seed for ties and the order of moves, used only by "parallel". None means 0, so a repeated fit gives the same
-        result.
+        Seed for ties and the order of moves, used only by "parallel", and for the random graphs of `null` and
+        `stability`. None means 0, so a repeated fit gives the same result.
     verbose : bool, default=False
         See `DensityPeaks`.
 
@@ -151,7 +163,28 @@ class Communities(CommunitiesOptions, ModularityClusterer):
     modularity_history_ : ndarray of shape (n_nodes,), float64
         Modularity after 0, 1, ... n_nodes - 1 merges.
     rounds_ : list of dict
-        State after each cycle, only with "parallel".
+        State after each cycle, only with "parallel"; with `consensus`, after each round of partitions.
+    significance_ : dict or None
+        Quality in rewired graphs; None if there are none. A weight stays with its edge, so nodes of weighted graphs
+        keep their degree, but not their strength. With `resolutions`, for the first of them.
+
+        - "rewired": list of the qualities; "mean", "std": their mean and standard deviation (divisor: their number).
+        - "p_value": ``(1 + number of qualities that are at least quality_) / (1 + null)``; None if `null` is None.
+        - "seed": seed of the random graphs.
+
+        The fit warns unless `quality_` exceeds the mean by more than three standard deviations. With fewer than five
+        rewired graphs, it warns unless the difference is more than ``1 / sqrt(m)``, for m edges. Random graphs with
+        more than 524,288 edges are not made by default: an estimate of their modularity decides about the warning.
+    stability_ : dict or None
+        Agreement with the communities of graphs without some edges; None without `stability`.
+
+        - "ari": list of the adjusted Rand indices; "mean", "std": their mean and standard deviation.
+        - "jaccard": float64 array. For each community, the mean over the graphs of the largest Jaccard index with a
+          community of the graph: 1 if the community is always found, near 0 if it never is; NaN for unused ids.
+        - "n_clusters": list of the numbers of communities.
+        - "removed": probability with which an edge is removed; "seed": seed of the random graphs.
+
+        The fit warns if the mean adjusted Rand index is below 0.6.
     n_nodes_, n_edges_ : int
         Number of nodes and of edges.
     node_names_ : ndarray of shape (n_nodes,), or None
@@ -274,6 +307,33 @@ class Communities(CommunitiesOptions, ModularityClusterer):
         assert isinstance(dataset, Graph)
         return [text for text in said if text not in dataset.direction_warnings]
 
+    def _evidence(self, arguments: dict[str, Any], parameters: dict[str, Any]) -> dict[str, Any]:
+        consensus, null = parameters["consensus"], parameters["null"]
+        for name in ("consensus", "null", "stability") if parameters["directed"] else ():
+            if parameters[name]:
+                raise InputError(
+                    f"{name}={parameters[name]} is only for edges without a direction, so not for directed=True; leave "
+                    "one of them out."
+                )
+        unfit = {
+            "n_clusters": parameters["n_clusters"] is not None,
+            "init": parameters["init"] is not None,
+            "objective": parameters["objective"] != "modularity",
+            "strategy": arguments["strategy"] == "greedy",
+            "directed": parameters["directed"],
+        }
+        if consensus and any(unfit.values()):
+            name = next(name for name, wrong in unfit.items() if wrong)
+            other = name if name == "init" else f"{name}={parameters[name]!r}"
+            raise InputError(
+                f"consensus={consensus} combines searches for large modularity from single nodes, so it does not go "
+                f"with {other}; leave one of them out."
+            )
+        usual = not any(unfit.values()) and arguments["resolutions"][0] == 1.0
+        if null is None and not usual:
+            null = 0  # the modularity to expect in a random graph is known only for the usual search
+        return {"consensus": consensus, "null": null, "stability": parameters["stability"]}
+
     def _publish(self, outcome: Outcome, frame: dict[str, Any], inputs: Inputs) -> Result:
         given = frame["parameters"]
         if isinstance(given["init"], Mapping):  # may have a name for each of millions of nodes
@@ -286,6 +346,8 @@ class Communities(CommunitiesOptions, ModularityClusterer):
         self.quality_: float = outcome.value.candidates[0].quality
         self.strategy_: str = result.diagnostics["strategy"]
         self.rounds_: list[dict[str, Any]] = result.diagnostics["rounds"]
+        self.significance_: dict[str, Any] | None = result.diagnostics.get("significance")
+        self.stability_: dict[str, Any] | None = outcome.value.evidence.stability
         return result
 
 

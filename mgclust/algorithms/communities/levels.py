@@ -30,7 +30,7 @@ from mgclust.engine.transport.comm import Comm, SoloComm
 from mgclust.kernels import Kernels
 from mgclust.kernels.graph.adjacency import Adjacency, Gain
 
-__all__ = ["MAX_RESOLUTION", "Level", "WeightScale", "at_resolution", "contract", "modularity_of", "read_level"]
+__all__ = ["MAX_RESOLUTION", "Level", "WeightScale", "at_resolution", "contract", "modularity_of", "read_level", "spread"]
 
 Array = Any
 EXACT_LIMIT = 2**31  # gains are exact if two_m is below this
@@ -105,11 +105,24 @@ def read_level(
     rows = kernels.graph.rows_of_edges(edges, count=n)
     del edges
     gain = replace(gain, two_m=two_m, exact=exact)
+    return spread(kernels, comm, rows, strength, gain, shared), scale or WeightScale()
+
+
+def spread(kernels: Kernels, comm: Comm, rows: Adjacency, strength: Array, gain: Gain, shared: int) -> Level:
+    """Return the graph whose edges the ranks have.
+
+    Parameters
+    ----------
+    kernels, comm
+        Kernels and ranks.
+    rows : Adjacency
+        A row for each node, with this rank's edges in both directions.
+    strength, gain, shared
+        See `Level`.
+    """
     if comm.size > 1:
-        level = _owned(kernels, comm, n, strength, gain, shared, rows)
-    else:
-        level = Level(kernels, comm, n, rows.entries, rows, strength, gain)
-    return level, scale or WeightScale()
+        return _owned(kernels, comm, len(strength), strength, gain, shared, rows)
+    return Level(kernels, comm, len(strength), rows.entries, rows, strength, gain)
 
 
 def at_resolution(level: Level, resolution: float) -> Level:

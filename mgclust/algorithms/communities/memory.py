@@ -11,6 +11,8 @@ SENT_BYTES = 12  # per entry, if several ranks share the rows: columns and weigh
 SORTED_BYTES, MOST_SORTED = 24, 1 << 27  # per entry that is sorted at once, and the largest number of these
 NODE_BYTES = 60
 KNOWN_BYTES = 32  # per node: known communities, and sorted pairs of their ids and the new communities
+REWIRED_BYTES = 130  # per edge of the whole graph
+THINNED_BYTES = 40  # per entry of the adjacency: a hash, its parts, and the entries that stay
 LEVEL_BYTES = 16  # coarser graphs, per entry of the first graph
 
 
@@ -24,6 +26,8 @@ def estimate(
     levels: bool = False,
     candidates: int = 1,
     known: bool = False,
+    rewired: int = 0,
+    thinned: bool = False,
 ) -> Estimate:
     """Estimate the memory of a rank in addition to its edges; see `mgclust.engine.memory.EstimateFunction`.
 
@@ -39,6 +43,10 @@ def estimate(
         Number of resolutions, whose labels are all kept.
     known : bool
         Whether the run begins with known communities.
+    rewired : int
+        Largest number of edges that every rank rewires.
+    thinned : bool
+        Whether the run makes graphs without some edges.
     """
     entries = 2 * -(-shape[0] // size)
     wide = 16 if shape[1] == 3 else 0  # weights, and the order of the sort by pairs
@@ -49,4 +57,8 @@ def estimate(
         what["known communities"] = n * KNOWN_BYTES
     if levels:
         what["coarser graphs"] = entries * LEVEL_BYTES
+    if rewired:
+        what["rewired graph"] = rewired * REWIRED_BYTES
+    if thinned:
+        what["graph without some edges"] = entries * (THINNED_BYTES + wide)
     return Estimate(what)

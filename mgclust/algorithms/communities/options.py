@@ -112,6 +112,21 @@ class CommunitiesOptions(Declaration):
         "fixed": _FixedNodes(
             optional=True, help="File of nodes (numbers or names, one per line) that keep their community of init."
         ),
+        "consensus": Integer(
+            at_least=0, at_most=1000, help="Number of seeds whose communities are combined, such as 20; 0: one search."
+        ),
+        "null": Integer(
+            at_least=0,
+            at_most=10_000,
+            optional=True,
+            help="Number of random graphs with the same degrees to compare, such as 20; default: up to 5 if the "
+            "modularity is low.",
+        ),
+        "stability": Integer(
+            at_least=0,
+            at_most=10_000,
+            help="Number of graphs without 10% of the edges whose communities are compared, such as 20; 0: none.",
+        ),
     }
 
     ignored_when = (Ignored("resolution", {"resolutions": GIVEN}, remedy="the first of resolutions gives the labels"),)
@@ -128,6 +143,9 @@ class CommunitiesOptions(Declaration):
         resolutions: Any = None,
         init: Any = None,
         fixed: Any = None,
+        consensus: int = 0,
+        null: int | None = None,
+        stability: int = 0,
         device: str = "auto",
         client: Any = "auto",
         n_workers: int | None = None,
@@ -146,6 +164,9 @@ class CommunitiesOptions(Declaration):
         self.resolutions = resolutions
         self.init = init
         self.fixed = fixed
+        self.consensus = consensus
+        self.null = null
+        self.stability = stability
         self.device = device
         self.client = client
         self.n_workers = n_workers

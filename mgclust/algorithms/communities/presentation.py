@@ -23,6 +23,7 @@ ROUND_COLUMNS = {
     "n_clusters": "communities",
     "quality": "CPM quality",
     "modularity": "modularity Q",
+    "unsure": "edges on which partitions differ",
 }
 RESOLUTION_COLUMNS = {
     "scan_resolution": "resolution",
@@ -49,6 +50,12 @@ class CommunitiesPresentation(Presentation):
         "Review Letters 100:118703, 2008.",
         "Traag et al. 2011": "V. A. Traag, P. Van Dooren, Y. Nesterov, Narrow scope for resolution-limit-free "
         "community detection, Physical Review E 84:016114, 2011.",
+        "Maslov and Sneppen 2002": "S. Maslov, K. Sneppen, Specificity and stability in topology of protein networks, "
+        "Science 296:910-913, 2002.",
+        "Hennig 2007": "C. Hennig, Cluster-wise assessment of cluster stability, Computational Statistics & Data "
+        "Analysis 52:258-271, 2007.",
+        "Lancichinetti and Fortunato 2012": "A. Lancichinetti, S. Fortunato, Consensus clustering in complex networks, "
+        "Scientific Reports 2:336, 2012.",
         "Traag et al. 2019": "V. A. Traag, L. Waltman, N. J. van Eck, From Louvain to Leiden: guaranteeing "
         "well-connected communities, Scientific Reports 9:5233, 2019.",
     }
@@ -56,6 +63,7 @@ class CommunitiesPresentation(Presentation):
         "n_clusters": Score("communities"),
         "quality": Score("CPM quality", ".6g"),
         "modularity": Score("modularity Q"),
+        "stability": Score("agreement with the communities of graphs without 10% of the edges (ARI, mean)", ".3f"),
         "n_nodes": None,  # the report already shows it as the source
         "n_edges": None,
     }
@@ -69,6 +77,8 @@ class CommunitiesPresentation(Presentation):
             },
         ),
         "weight_rounding": Fact("largest rounding of a weight, relative to the mean weight", {0.0: "none"}),
+        "significance": None,  # a line of the summary
+        "stability": None,
         "rounds": None,  # shown as a table
     }
     captions = {
@@ -102,6 +112,22 @@ class CommunitiesPresentation(Presentation):
         if result.parameters.get("init") is not None:
             fixed = "" if result.parameters.get("fixed") is None else ", and some nodes were fixed in them"
             sentences.append(f"Local moving began with given initial communities, whose ids were kept{fixed}.")
+        if partitions := result.parameters.get("consensus"):
+            sentences.append(
+                f"They are the consensus of {partitions} partitions (Lancichinetti and Fortunato 2012), on the "
+                "edges of the graph."
+            )
+        if (drawn := result.diagnostics.get("significance")) and result.parameters.get("null"):
+            sentences.append(
+                f"In {len(drawn['rewired'])} random graphs with the same degrees (Maslov and Sneppen 2002), the same "
+                f"search found {drawn['mean']:.4g} ± {drawn['std']:.2g} (p = {drawn['p_value']:.2g})."
+            )
+        if drawn := result.diagnostics.get("stability"):
+            sentences.append(
+                f"Communities of {len(drawn['ari'])} graphs without {drawn['removed']:.0%} of the edges agree with the "
+                f"result with an adjusted Rand index of {drawn['mean']:.2f}; each community has the mean Jaccard index "
+                "with the most similar community (Hennig 2007)."
+            )
         return sentences
 
     def lead(self, result: Result) -> list[str]:
@@ -150,6 +176,10 @@ class CommunitiesPresentation(Presentation):
             "nodes": sizes[largest].tolist(),
             "share": shares(sizes[largest], sizes.sum()),
         }
+        if "stability" in result.arrays:
+            columns["stability (mean Jaccard index)"] = [
+                f"{value:.2f}" for value in np.asarray(result.arrays["stability"])[largest]
+            ]
         named = "names" in result.arrays
         if named:
             columns["some of its nodes"] = _members(np.asarray(result.labels), result.arrays["names"], largest)
@@ -169,10 +199,19 @@ class CommunitiesPresentation(Presentation):
         sizes = result.cluster_sizes
         sizes = sizes[sizes > 0]
         spread = f"{sizes.min():,}" if sizes.min() == sizes.max() else f"{sizes.min():,} to {sizes.max():,}"
-        return [
+        lines = [
             ("clusters", f"{len(sizes):,}, of {spread} nodes"),
             ("score", f"{score}{where}"),
         ]
+        if found := result.diagnostics.get("significance"):
+            count, p = len(found["rewired"]), found["p_value"]
+            text = f"{found['mean']:.4f}" + (f" ± {found['std']:.4f}" if count > 1 else "")
+            text += f" in {count} graph{'' if count == 1 else 's'} with the same degrees"
+            lines.append(("random", text + ("" if p is None else f", p = {p:.2g}")))
+        if found := result.diagnostics.get("stability"):
+            text = f"ARI {found['mean']:.2f} ± {found['std']:.2f} in {len(found['ari'])} graphs without "
+            lines.append(("stability", f"{text}{found['removed']:.0%} of the edges"))
+        return lines
 
 
 class FastNewmanPresentation(CommunitiesPresentation):
@@ -235,4 +274,5 @@ def _rounds(result: Result) -> list[Table]:
 def _round_text(name: str, value: Any) -> Any:
     if value is None:
         return ""
-    return f"{value:{'.4f' if name == 'modularity' else '.6g'}}" if name in ("modularity", "quality") else value
+    formats = {"modularity": ".4f", "quality": ".6g", "unsure": ".2%"}
+    return format(value, formats[name]) if name in formats else value

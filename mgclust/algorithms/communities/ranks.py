@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mgclust.algorithms.communities.consensus import consensus_of
 from mgclust.algorithms.communities.continuation import KnownCommunities, connected_parts, with_initial_ids
+from mgclust.algorithms.communities.evidence import Evidence, evidence_of
 from mgclust.algorithms.communities.hierarchy import greedy_tree, nested_tree
 from mgclust.algorithms.communities.levels import SHARED_ENTRIES, Level, at_resolution, modularity_of, read_level
 from mgclust.algorithms.communities.merge_tree import MergeTree
@@ -41,6 +43,7 @@ class CommunitiesOutput:
     n_components: int
     exact: bool  # whether gains were integers
     rounding: float  # rounding of weights, see `WeightScale`
+    evidence: Evidence
 
 
 def detect_communities(
@@ -57,6 +60,9 @@ def detect_communities(
     directed: bool = False,
     init: np.ndarray | None = None,
     fixed: np.ndarray | None = None,
+    consensus: int = 0,
+    null: int | None = 0,
+    stability: int = 0,
     shared: int = SHARED_ENTRIES,
 ) -> CommunitiesOutput | None:
     """Run either method on every rank; rank 0 returns the results that `Communities.fit` reports."""
@@ -74,7 +80,7 @@ def detect_communities(
         judged = objective_of(level, scale, objective, resolution)
         first = not found
         labels, merged, rounds = _communities_at(
-            context, judged.level, strategy, objective, n_clusters, hierarchy and first, seed, device, start
+            context, judged.level, strategy, objective, n_clusters, hierarchy and first, seed, device, start, consensus
         )
         if first:
             tree, report = merged, [_in_units(entry, judged, objective) for entry in rounds]
@@ -85,6 +91,26 @@ def detect_communities(
         if start is not None:
             labels = with_initial_ids(level, labels, start)
         found.append(Candidate(labels, count, quality, score))
+
+    def find(graph: Level, other_seed: int, stage: str) -> tuple[Any, float]:
+        judged = objective_of(graph, scale, objective, resolutions[0])
+        labels, _, _ = _communities_at(
+            context, judged.level, strategy, objective, n_clusters, False, other_seed, device, None, consensus, stage
+        )
+        return labels, judged.quality(labels)
+
+    if null is None and found[0].n_clusters <= n_components:
+        null = 0  # no communities to doubt
+    evidence = evidence_of(
+        level,
+        find,
+        found[0].labels,
+        found[0].quality,
+        null=null,
+        stability=stability,
+        seed=seed,
+        agree=context.comm.agree,
+    )
     begin, stop = share_of(n, context.rank, context.size)
     context.deliver(labels=found[0].labels[begin:stop])
     if len(found) > 1:
@@ -93,7 +119,7 @@ def detect_communities(
     if context.rank != 0:
         return None
     table = [each._replace(labels=None) for each in found]
-    return CommunitiesOutput(table, tree, report, n_components, exact, scale.rounding)
+    return CommunitiesOutput(table, tree, report, n_components, exact, scale.rounding, evidence)
 
 
 def _communities_at(
@@ -106,19 +132,31 @@ def _communities_at(
     seed: int,
     device: str,
     start: KnownCommunities | None,
+    consensus: int,
+    stage: str | None = None,
 ) -> tuple[Any, MergeTree | None, list[dict[str, Any]]]:
-    """Return the labels at the resolution of `level`, the tree of merges (only on rank 0) and the rounds."""
+    """Return the labels at the resolution of `level`, the tree of merges (only on rank 0) and the rounds.
+
+    `stage` is the name of all stages; by default, they have several names.
+    """
     tree: MergeTree | None = None
     labels, report = None, list[dict[str, Any]]()
     if strategy == "greedy":
-        with context.stage("merge"):
+        with context.stage(stage or "merge"):
             tree = greedy_tree(context, level, device)
     else:
-        with context.stage("communities"):
-            moved = level if start is None or start.fixed is None else replace(level, fixed=_mask(level, start.fixed))
-            labels, report = communities(context, moved, seed, known=start, matched=objective == "cpm")
+        with context.stage(stage or "communities"):
+            if consensus:
+                labels, report = consensus_of(
+                    level, lambda graph, each: communities(context, graph, each)[0], consensus, seed
+                )
+            else:
+                moved = level
+                if start is not None and start.fixed is not None:
+                    moved = replace(level, fixed=_mask(level, start.fixed))
+                labels, report = communities(context, moved, seed, known=start, matched=objective == "cpm")
         if hierarchy or n_clusters is not None:
-            with context.stage("hierarchy"):
+            with context.stage(stage or "hierarchy"):
                 tree = nested_tree(context, level, connected_parts(level, labels), device)
     if tree is not None and (labels is None or n_clusters is not None):
         labels = level.kernels.memory.to_device(

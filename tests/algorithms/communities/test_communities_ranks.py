@@ -133,3 +133,52 @@ def test_levels_that_stay_apart_have_the_same_bits(ranks):
             )
         found.append((outcome.arrays["labels"].tolist(), outcome.value.tree.merges.tolist()))
     assert found[0] == found[1]
+
+
+EVIDENCE = {"strategy": "parallel", "null": 1, "stability": 1, "consensus": 2}
+SMALL = {  # with self-loops and lone nodes
+    weights: (graphs.random_graph(5, 60, 150, weights), 64) for weights in ("integers", "floats")
+}
+
+
+def evidence_of(significance, stability) -> tuple[str, list[float]]:
+    jaccard = stability["jaccard"]
+    return repr((significance, {**stability, "jaccard": None})), jaccard.tolist()
+
+
+@pytest.mark.parametrize("weights", SMALL)
+def test_evidence_has_the_same_bits(weights, fit_on):
+    models = [fit_on(size, SMALL[weights], **EVIDENCE) for size in ((1, 2, 3, 4) if weights == "floats" else (1, 3))]
+    for model in models[1:]:
+        assert bits(model) == bits(models[0])
+        assert evidence_of(model.significance_, model.stability_) == evidence_of(
+            models[0].significance_, models[0].stability_
+        )
+
+
+@pytest.mark.parametrize("weights", ["none", "floats"])
+def test_evidence_of_levels_that_stay_apart_has_the_same_bits(weights, ranks):
+    from mgclust import open_graph
+    from mgclust.engine.spmd import RunSpec, run
+
+    edges, n = SMALL["floats"]
+    graph = (edges[:, :2].astype(np.int32), n) if weights == "none" else (edges, n)
+    arguments = {
+        "objective": "modularity",
+        "resolutions": (1.0,),
+        "n_clusters": None,
+        "hierarchy": False,
+        "seed": 3,
+        "device": "cpu",
+        "n": graph[1],
+        **EVIDENCE,
+    }
+    found = []
+    for size, shared in ((1, 8), (3, 8), (3, 1 << 20)):
+        with ranks(size) as cluster:
+            opened = open_graph(graph)
+            spec = RunSpec(communities.detect_communities, {**arguments, "shared": shared}, dtype=opened.dtype.name)
+            outcome = run(spec, opened, cluster)
+        evidence = outcome.value.evidence
+        found.append((outcome.arrays["labels"].tolist(), *evidence_of(evidence.significance, evidence.stability)))
+    assert all(each == found[0] for each in found)
