@@ -30,7 +30,16 @@ from mgclust.engine.transport.comm import Comm, SoloComm
 from mgclust.kernels import Kernels
 from mgclust.kernels.graph.adjacency import Adjacency, Gain
 
-__all__ = ["MAX_RESOLUTION", "Level", "WeightScale", "at_resolution", "contract", "modularity_of", "read_level", "spread"]
+__all__ = [
+    "MAX_RESOLUTION",
+    "Level",
+    "WeightScale",
+    "at_resolution",
+    "contract",
+    "modularity_of",
+    "read_level",
+    "spread",
+]
 
 Array = Any
 EXACT_LIMIT = 2**31  # gains are exact if two_m is below this
