@@ -118,4 +118,12 @@ def rotate_token(as_json: bool) -> None:
     click.echo(json.dumps(made) if as_json else f"token {made['id']} replaces {made['revoked']} in {made['path']}")
 
 
-commands = (user, token)
+@click.command("sign-in", context_settings=CONTEXT)
+@as_json_option
+def sign_in(as_json: bool) -> None:
+    """Print an address that signs a browser in, once and within 10 minutes."""
+    url = connect_service().sign_in_url()
+    click.echo(json.dumps({"url": url}) if as_json else url)
+
+
+commands = (user, token, sign_in)

@@ -369,6 +369,33 @@ def delete(ids: tuple[str, ...], as_json: bool) -> None:
         _show(service.job(id_).delete(), as_json)
 
 
+@click.command("share", context_settings=CONTEXT)
+@click.argument("id")
+@click.option(
+    "--days", type=FiniteRange(0, 365, min_open=True), default=7.0, show_default=True, help="Lifetime of the link."
+)
+@click.option("--list", "lists", is_flag=True, help="List the valid links of the job instead.")
+@click.option("--revoke", "link", metavar="LINK", help="Revoke the link with this id instead.")
+@as_json_option
+def share(id: str, days: float, lists: bool, link: str | None, as_json: bool) -> None:
+    """Print a link by which anybody reads a job's result, and nothing else."""
+    job = connect_service().job(id)
+    if link is not None:
+        job.revoke_link(link)
+        answer: Any = {"id": link, "revoked": True}
+        text = f"link {link} does not work any more"
+    elif lists:
+        answer = job.links()
+        text = "\n".join(
+            f"{each['id']}  by {each['user']}  until {date(each['expires'])}" for each in answer
+        ) or "the job has no valid links"  # fmt: skip
+    else:
+        answer = job.share(days)
+        click.echo(f"link {answer['id']} works until {date(answer['expires'])}; it is shown only now:", err=True)
+        text = answer["url"]
+    click.echo(json.dumps(answer) if as_json else printable(text, "\n"))
+
+
 @click.command("uploads", context_settings=CONTEXT)
 @click.option("--delete", "ids", multiple=True, metavar="ID", help="Delete this upload and print it; may be repeated.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many to list at most.")
@@ -436,5 +463,6 @@ def compare_jobs(ids: tuple[str, ...], as_json: bool) -> None:
 
 
 commands = (
-    submit, jobs, status, watch, logs, result, rename, sweep, compare_jobs, cancel, retry, delete, uploads,
+    submit, jobs, status, watch, logs, result, rename, sweep, compare_jobs, cancel, retry, delete, share,
+    uploads,
 )  # fmt: skip

@@ -10,6 +10,7 @@ import math
 import os
 import signal
 import stat
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -181,9 +182,10 @@ def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) ->
 
         from mgclust.service.audit import Audit
         from mgclust.service.confined.caches import set_cache_folders
-        from mgclust.service.queue.access import first_token
+        from mgclust.service.queue.access import first_admin, first_token
         from mgclust.service.queue.models import open_database
         from mgclust.service.queue.removal import sweep_until
+        from mgclust.service.queue.sessions import new_code
         from mgclust.service.runner.supervisor import supervise_runner
         from mgclust.service.web.app import create_app
         from mgclust.service.web.perimeter.server import IDLE_SECONDS, Connections, Server
@@ -196,11 +198,16 @@ def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) ->
     set_cache_folders(settings)
     app = create_app(settings, adopt)
     audit = Audit(settings.audit_path)
-    token = first_token(open_database(settings.database), settings.data, audit)
+    engine = open_database(settings.database)
+    token = first_token(engine, settings.data, audit)
     audit.close()
     with _stopped_by_signals() as stopping:
         place = f"token in {token}" if token.exists() else "the token in the data folder was revoked; use another"
-        click.echo(f"mgclust serves {settings.data} at http://{settings.host}:{settings.port}; {place}", err=True)
+        url = f"http://{settings.host}:{settings.port}"
+        click.echo(f"mgclust serves {settings.data} at {url}; {place}", err=True)
+        if sys.stderr.isatty() and (admin := first_admin(engine)) is not None:  # a code belongs in no log
+            code = new_code(engine, admin)
+            click.echo(f"open {settings.public_url or url}/sign-in#code={code} (once, within 10 minutes)", err=True)
         # Exclude the imported modules from garbage collection: it would repeatedly stop all requests for 0.15 s, which
         # was most of the time that the slowest submits waited.
         gc.collect()

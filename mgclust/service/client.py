@@ -388,6 +388,10 @@ class Service(ServiceConnection):
         """Return the ``user``, ``role`` and ``scopes`` of the token, its id (``token``) and when it ``expires``."""
         return dict(self.call("GET", "/session"))
 
+    def sign_in_url(self) -> str:
+        """Create an address that signs a browser in as the user of this token, once and within 10 minutes."""
+        return f"{self.pages_url}{self.call('POST', '/session/codes')['path']}"
+
     def rotate_local_token(self) -> dict[str, Any]:
         """Replace the token in the data folder of a service on this machine by a new token, and revoke it.
 

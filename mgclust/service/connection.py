@@ -58,6 +58,7 @@ class ServiceConnection:
         self.url = _checked_url(given) if given else _own_url(settings)
         token = token or variable("MGCLUST_TOKEN")
         base, transport = self.url, None
+        self.pages_url = self.url  # address for browsers; `url` may be a socket
         self._token_file: Path | None = None  # where the token was found, if not in the environment
         if not token and (not given or _is_own(httpx.URL(self.url), settings)):
             token = _token_left(settings.data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,38 @@ class RemoteJob:
         """
         self.info = self._service.call("DELETE", f"/jobs/{self.id}")
         return self
+
+    def share(self, days: float = 7.0) -> dict[str, Any]:
+        """Create a link by which anybody reads the result of this job, and nothing else.
+
+        Parameters
+        ----------
+        days : float, default=7.0
+            Days until the link expires, at most 365.
+
+        Returns
+        -------
+        dict
+            ``id`` of the link, its ``url``, which cannot be shown again, and when it ``expires`` (seconds since 1970).
+        """
+        made = dict(self._service.call("POST", f"/jobs/{self.id}/links", json={"days": days}))
+        return {"id": made["id"], "url": f"{self._service.pages_url}{made['path']}", "expires": made["expires"]}
+
+    def links(self) -> list[dict[str, Any]]:
+        """List the valid links to the result of this job: ``id``, ``user``, ``created``, ``expires``, ``used``."""
+        return list(self._service.call("GET", f"/jobs/{self.id}/links"))
+
+    def revoke_link(self, id_: str) -> None:
+        """Revoke a link to the result of this job.
+
+        Parameters
+        ----------
+        id_ : str
+            Id of the link, as `links` lists it.
+        """
+        if not re.fullmatch("[0-9a-f]{16}", id_):
+            raise InputError(f"id={id_[:80]!r} should be 16 characters of 0-9 and a-f; 'mgclust share' lists ids.")
+        self._service.call("DELETE", f"/jobs/{self.id}/links/{id_}")
 
     def log(self) -> str:
         """Return the logs of all attempts of the job."""

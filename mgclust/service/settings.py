@@ -81,6 +81,9 @@ class Settings:
         URL of the database for SQLAlchemy. Default: SQLite in `data`.
     host, port
         Address and port of the web process.
+    public_url : str
+        Address at which browsers reach the service, such as ``https://cluster.example``. With https, cookies are sent
+        only over TLS. Needed for sign-in by OpenID Connect.
     scheduler : str
         Address of a Dask cluster, ``tls://``. Empty: jobs run on this machine.
     allow_plain_scheduler : bool
@@ -149,6 +152,7 @@ class Settings:
     database: str = ""
     host: str = "127.0.0.1"
     port: int = 8700
+    public_url: str = ""
     scheduler: str = ""
     allow_plain_scheduler: bool = False
     cpu: bool = False
@@ -227,6 +231,9 @@ class Settings:
             if (bound := field.metadata.get("bound")) and not bound.holds(value := getattr(self, field.name)):
                 raise InputError(f"{field.name}={value} should be {bound.words}.")
         Proxies(self.trusted_proxies)
+        public = urlsplit(self.public_url)
+        if self.public_url and (public.scheme not in ("http", "https") or not public.netloc or public.path.strip("/")):
+            raise InputError(f"public_url={self.public_url!r} should be like https://cluster.example, without a path.")
         if self.checkpoints and not os.path.isabs(self.checkpoints):
             raise InputError(f"checkpoints={self.checkpoints!r} should be the absolute path of a folder.")
         for root, folder in zip(filter(None, self.roots.split(os.pathsep)), self.folders, strict=True):

@@ -302,7 +302,7 @@ def test_from_a_token_to_a_saved_choice(browser, running, points, tmp_path):
     browser.wait("document.body.innerText.includes('unknown or revoked')")
     browser.errors.clear()  # the console tells of the 401
     sign_in(browser, running)
-    assert browser.run("Object.keys(sessionStorage).length === 1 && localStorage.length === 0")
+    assert browser.run("Object.keys(localStorage).length === 1 && sessionStorage.length + document.cookie.length === 0")
 
     browser.click("#new-job summary")
     browser.wait("document.querySelector('#parameters [data-name=n_clusters]')")
@@ -369,7 +369,7 @@ def test_from_a_token_to_a_saved_choice(browser, running, points, tmp_path):
     assert browser.errors == []
     browser.click("#leave")
     browser.wait("document.querySelector('#token')")
-    assert browser.run("sessionStorage.length") == 0
+    assert browser.run("localStorage.length") == 0
 
 
 def tab_to(browser, selector, most=60):

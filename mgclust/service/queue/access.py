@@ -43,6 +43,7 @@ __all__ = [
     "add_user",
     "expiry_of",
     "find_callers",
+    "first_admin",
     "first_token",
     "hash_of",
     "new_token",
@@ -84,6 +85,9 @@ class Caller:
     scopes: frozenset[str] = frozenset(SCOPES)
     token: str = field(default="", compare=False)  # id of the token
     expires: float | None = field(default=None, compare=False)
+    kind: str = field(default="token", compare=False)  # see `Token.kind`
+    origin: str | None = field(default=None, compare=False)
+    job: str | None = field(default=None, compare=False)  # the only job that the caller of a link may read
 
     @property
     def is_admin(self) -> bool:
@@ -97,6 +101,10 @@ class Caller:
         ------
         PermissionError
         """
+        if self.kind == "link":
+            raise PermissionError("this link shows the result of one job and nothing else; sign in for more.")
+        if self.kind == "code":
+            raise PermissionError("this code begins a session and does nothing else; use a token.")
         if scope not in ROLES.get(self.role, ()):
             raise PermissionError("only an administrator may do this.")
         if scope not in self.scopes:
@@ -107,7 +115,7 @@ class Caller:
 
     def may_manage(self, user: str) -> bool:
         """Return whether the caller may manage a user's tokens: an administrator, or the same user with all scopes."""
-        return self.is_admin or (self.name == user and self.scopes.issuperset(ROLES[self.role]))
+        return self.is_admin or (self.name == user and self.scopes.issuperset(ROLES.get(self.role, SCOPES)))
 
     def may_see(self, owner: str) -> bool:
         """Return whether the caller sees the jobs and uploads of an owner."""
@@ -196,7 +204,7 @@ def new_token(
                 f"{found.role!r} may have."
             )
         token, row = _token(user, [scope for scope in known if scope in wanted], days)
-        alive = select(func.count()).where(Token.user == user, valid_tokens())
+        alive = select(func.count()).where(Token.user == user, Token.kind == "token", valid_tokens())
         if (session.scalar(alive) or 0) >= MAX_TOKENS:
             raise InputError(f"{user} has {MAX_TOKENS} valid tokens, the maximum; revoke some first.")
         ended = (Token.user == user, ~valid_tokens())
@@ -225,6 +233,8 @@ def revoke(engine: Engine, id_: str) -> bool:
         if session.scalars(valid_admin_tokens().limit(2)).all() == [id_]:
             raise LastToken(f"token {id_} is the last token of an administrator; create another, then revoke this one.")
         found.revoked = found.revoked or time.time()
+        sessions = update(Token).where(Token.origin == id_, Token.revoked.is_(None))
+        session.execute(sessions.values(revoked=found.revoked))
         return True
 
 
@@ -245,7 +255,7 @@ def tokens_of(engine: Engine, user: str) -> list[dict[str, object]]:
         return [
             {
                 "id": token.id, "user": token.user, "created": token.created, "expires": token.expires,
-                "revoked": token.revoked, "used": token.used,
+                "revoked": token.revoked, "used": token.used, "kind": token.kind, "job": token.job,
                 "scopes": token.scopes.split(),
             }
             for token, role in session.execute(wanted.order_by(Token.created)).all()
@@ -267,13 +277,16 @@ def expiry_of(engine: Engine, id_: str) -> float | None:
 
 def find_callers(engine: Engine, hashes: Sequence[str]) -> list[Caller | Exception]:
     """Return the caller for each hash of a token; `Unauthorized` for unknown, revoked and expired tokens."""
-    wanted = select(Token.sha256, Token.id, Token.scopes, Token.expires, User.name, User.role, User.disabled)
+    wanted = select(
+        Token.sha256, Token.id, Token.scopes, Token.expires, User.name, User.role, User.disabled, Token.kind,
+        Token.origin, Token.job,
+    )  # fmt: skip
     wanted = wanted.join(User, Token.user == User.name)
     with reading(engine) as session:
         rows = session.connection().execute(wanted.where(Token.sha256.in_(set(hashes)), Token.revoked.is_(None))).all()
     now = time.time()
     known: dict[str, Caller | Exception] = {}
-    for sha256, id_, scopes, expires, name, role, disabled in rows:
+    for sha256, id_, scopes, expires, name, role, disabled, kind, origin, job in rows:
         if disabled is not None:
             known[sha256] = Unauthorized(f"user {name} is disabled; ask the service's administrator.")
         elif expires is not None and expires <= now:
@@ -281,7 +294,9 @@ def find_callers(engine: Engine, hashes: Sequence[str]) -> list[Caller | Excepti
             known[sha256] = Unauthorized(f"this token expired on {day}; ask the service's administrator for another.")
         else:
             allowed = frozenset(scopes.split())
-            known[sha256] = Caller(name, role, allowed, id_, expires)
+            # The caller of a link is not the owner of its job, and has no role.
+            who = (f"link {id_}", "link") if kind == "link" else (name, role)
+            known[sha256] = Caller(*who, allowed, id_, expires, kind, origin, job)
     refused = Unauthorized("this token is unknown or revoked; ask the service's administrator for one.")
     return [known.get(sha256, refused) for sha256 in hashes]
 
@@ -326,6 +341,13 @@ def first_token(engine: Engine, data: Path, audit: Audit | None = None) -> Path:
     return path
 
 
+def first_admin(engine: Engine) -> str | None:
+    """Return the name of the first administrator who is not disabled."""
+    wanted = select(User.name).where(User.role == "admin", User.disabled.is_(None)).order_by(User.name).limit(1)
+    with reading(engine) as session:
+        return session.scalar(wanted)
+
+
 def remove_stale_token(engine: Engine, data: Path) -> None:
     """Remove the token in the data folder if it is revoked or expired, so that no program uses it."""
     path = data / "token"
@@ -355,7 +377,9 @@ def valid_admin_tokens() -> Any:
     """Return a query for the ids of the tokens that can create tokens."""
     admin = Token.scopes.like("%admin%")
     able = (User.role == "admin", User.disabled.is_(None))
-    return select(Token.id).join(User, Token.user == User.name).where(*able, valid_tokens(), admin)
+    return (
+        select(Token.id).join(User, Token.user == User.name).where(*able, Token.kind == "token", valid_tokens(), admin)
+    )
 
 
 def hash_of(token: str) -> str:

@@ -41,9 +41,9 @@ from mgclust.service.queue.durable import write_durably
 from mgclust.service.queue.identity import DatabaseLost, Identity
 
 __all__ = [
-    "OUTAGES", "DatabaseLost", "Folder", "Job", "Removal", "RunnerSign", "Tally", "Token", "Upload",
-    "User", "check_data_folder", "full", "migrate", "open_database", "read_only", "reading", "search_text",
-    "summarize", "writing",
+    "OUTAGES", "DatabaseLost", "Delivery", "Folder", "Job", "Removal", "RunnerSign", "SignIn", "Tally", "Token",
+    "Upload", "User", "Webhook", "check_data_folder", "full", "migrate", "open_database", "read_only", "reading",
+    "search_text", "summarize", "writing",
 ]  # fmt: skip
 
 
@@ -75,6 +75,9 @@ class User(Base):
     attempts: Mapped[int] = mapped_column(default=0)
     seconds: Mapped[float] = mapped_column(default=0.0)
     gpu_seconds: Mapped[float] = mapped_column(default=0.0)
+    identity: Mapped[str | None] = mapped_column(String(64))  # SHA-256 of an OpenID provider's issuer and subject
+
+    __table_args__ = (Index("users_by_identity", "identity", unique=True),)
 
 
 class Token(Base):
@@ -89,8 +92,54 @@ class Token(Base):
     expires: Mapped[float | None]  # None: it never expires
     scopes: Mapped[str] = mapped_column(String(64))  # separated by spaces
     used: Mapped[float | None]  # last use, to the hour
+    # "token"; "session": of a browser; "code": begins one session; "link": reads the result of one job.
+    kind: Mapped[str] = mapped_column(String(16), default="token")
+    origin: Mapped[str | None] = mapped_column(String(32))  # token with which a session began; both end together
+    job: Mapped[str | None] = mapped_column(String(32))  # job of a link
 
-    __table_args__ = (Index("tokens_of_user", "user", "created"),)
+    __table_args__ = (
+        Index("tokens_of_user", "user", "created"),
+        Index("tokens_of_job", "job"),
+        Index("tokens_of_origin", "origin"),
+    )
+
+
+class SignIn(Base):
+    """A sign-in at the OpenID provider that has begun, identified by the hash of its state."""
+
+    __tablename__ = "sign_ins"
+    state: Mapped[str] = mapped_column(String(64), primary_key=True)
+    browser: Mapped[str] = mapped_column(String(64))  # hash of the cookie of the browser that began it
+    nonce: Mapped[str] = mapped_column(String(64))
+    verifier: Mapped[str] = mapped_column(String(128))  # of PKCE
+    expires: Mapped[float]
+
+
+class Webhook(Base):
+    """An address that receives a message at the end of each job of its owner."""
+
+    __tablename__ = "webhooks"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    owner: Mapped[str] = mapped_column(ForeignKey("users.name"))
+    url: Mapped[str] = mapped_column(String(1024))
+    secret: Mapped[str] = mapped_column(String(64))  # key of the signatures
+    created: Mapped[float]
+    since: Mapped[float]  # jobs that ended before this time have their messages
+    last: Mapped[str | None] = mapped_column(Text)  # outcome of the last message
+
+
+class Delivery(Base):
+    """A message about the end of a job that waits to be sent, or was sent (no `due`)."""
+
+    __tablename__ = "deliveries"
+    webhook: Mapped[str] = mapped_column(ForeignKey("webhooks.id", ondelete="CASCADE"), primary_key=True)
+    job: Mapped[str] = mapped_column(String(32), primary_key=True)
+    finished: Mapped[float] = mapped_column(primary_key=True)
+    body: Mapped[str] = mapped_column(Text)
+    failures: Mapped[int] = mapped_column(default=0)
+    due: Mapped[float | None]
+
+    __table_args__ = (Index("deliveries_due", "due"),)
 
 
 class Upload(Base):
@@ -239,6 +288,7 @@ class Job(Base):
         Index("jobs_of_owner_by_state", "owner", "state", "created", "id"),
         Index("jobs_by_state", "state", "created", "id"),
         Index("jobs_by_age", "created", "id"),
+        Index("jobs_by_end", "finished", "id"),
         Index("jobs_sizes_of_owner", "owner", "size"),
         Index("jobs_of_sweep", "sweep", "created", "id"),
         # A search reads these indexes, and only the rows that it finds.

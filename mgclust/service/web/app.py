@@ -31,7 +31,7 @@ from mgclust.service.web.perimeter.authentication import AuthenticationMiddlewar
 from mgclust.service.web.perimeter.batches import Batched
 from mgclust.service.web.perimeter.bodies import ShortBodies
 from mgclust.service.web.perimeter.callers import Callers
-from mgclust.service.web.routers import admin, jobs, monitoring, results, sessions, sweeps, uploads
+from mgclust.service.web.routers import admin, jobs, links, monitoring, results, sessions, sweeps, uploads
 from mgclust.service.web.streams import Streams
 from mgclust.service.web.views import job_summary
 
@@ -83,7 +83,8 @@ def create_app(settings: Settings, adopt: bool = False) -> FastAPI:
         code: {"model": Problem} for code in (400, 401, 403, 404, 409, 413, 422, 429, 503, 507)
     }
     checks = [Depends(reject_unknown_parameters)]
-    for part in (jobs, sweeps, results, uploads, admin, sessions):  # one by one: nested routers would be searched twice
+    # Included one by one, because nested routers would be searched twice.
+    for part in (jobs, sweeps, results, links, uploads, admin, sessions):
         app.include_router(part.router, prefix="/api/v1", responses=refusals, dependencies=checks)
     app.include_router(monitoring.router)
     add_pages(app)

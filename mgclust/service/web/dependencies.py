@@ -26,6 +26,7 @@ __all__ = [
     "Backend",
     "BackendDep",
     "Before",
+    "Guest",
     "Reader",
     "Submitter",
     "found",
@@ -65,8 +66,11 @@ class _Scoped(HTTPBearer):
         if (caller := getattr(request.state, "caller", None)) is None:
             raise Unauthorized("a token is needed.")
         assert isinstance(caller, Caller)
-        if self._scope is not None:
-            caller.check(self._scope)
+        if self._scope == "link":
+            if caller.job is None:
+                raise PermissionError("only a link to a result reads this; use the job itself.")
+        elif self._scope is not None or caller.job is not None:
+            caller.check(self._scope or "read")
         return caller
 
 
@@ -76,6 +80,7 @@ AnyCaller = Annotated[Caller, Depends(_Scoped(None))]
 Reader = Annotated[Caller, Depends(_Scoped("read"))]
 Submitter = Annotated[Caller, Depends(_Scoped("submit"))]
 Administrator = Annotated[Caller, Depends(_Scoped("admin"))]
+Guest = Annotated[Caller, Depends(_Scoped("link"))]  # the caller of a link
 
 
 def found(job: Any) -> Any:

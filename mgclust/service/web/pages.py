@@ -1,7 +1,7 @@
 """The pages: static files of the package, with security headers.
 
-The pages hold no secret: without a token, they show a form that asks for a token. The token stays in the tab of the
-browser and is sent only in the ``Authorization`` header, which no other site can make a browser send.
+The pages hold no secret: without a session, they show a form that asks for a token. A session has a cookie that no
+script can read, and a proof that the page sends in a header, which no other site can make a browser send.
 """
 
 from __future__ import annotations
@@ -67,13 +67,11 @@ def policy(path: str) -> str:
     has the policy of the page that creates it, so the page of a job has to allow everything that the report needs:
     styles, and nothing else.
     """
-    if path.startswith("/jobs/"):
+    if path.startswith("/jobs/") or path == "/shared":
         return PAGE_POLICY.format(styles=" 'unsafe-inline'", frames="blob:")
-    return (
-        PAGE_POLICY.format(styles="", frames="'none'")
-        if path in ("/", "/admin", "/compare") or path.startswith("/pages/")
-        else CLOSED_POLICY
-    )
+    if path in ("/", "/admin", "/compare", "/sign-in") or path.startswith("/pages/"):
+        return PAGE_POLICY.format(styles="", frames="'none'")
+    return CLOSED_POLICY
 
 
 def add_pages(app: FastAPI) -> None:
@@ -107,6 +105,14 @@ def add_pages(app: FastAPI) -> None:
     @app.get("/jobs/{id}", include_in_schema=False)
     def job(request: Request, id: str) -> Response:
         return page(request, "job.html")
+
+    @app.get("/shared", include_in_schema=False)
+    def shared(request: Request) -> Response:
+        return page(request, "shared.html")
+
+    @app.get("/sign-in", include_in_schema=False)
+    def sign_in(request: Request) -> Response:
+        return page(request, "sign-in.html")
 
     @app.get("/pages/{name}", include_in_schema=False)
     def part(request: Request, name: str) -> Response:

@@ -80,13 +80,14 @@ def test_a_token_of_some_scopes_does_nothing_else(served, engine):
                 needed = "read" if method == "get" or part[-1] in READING else "submit"
             if part[0] == "tokens" and method in ("post", "delete"):
                 continue  # see below: of oneself, by a whole token
-            if path == "/api/v1/tokens/{user}" or part[0] == "session":  # who sends the request, of any scope
+            if path == "/api/v1/tokens/{user}" or part[0] in ("session", "shared"):  # of any scope; of links
                 continue
             seen += 1
             for scope, headers in by_scope.items():
                 url = re.sub(r"\{[^}]*\}", "0" * 32, path)
                 answer = served.request(method, url, headers=headers, json={})
-                both = part[-1] == "save"  # which computes on a result
+                # The first computes on a result, and the second shows it to others.
+                both = part[-1] == "save" or (part[-1], method) == ("links", "post")
                 assert (answer.status_code == 403) == (both or scope != needed), (method, path, scope, answer.text)
                 if answer.status_code == 403 and not both:
                     assert f"but this request needs {needed}" in answer.json()["error"]

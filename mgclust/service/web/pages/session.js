@@ -1,6 +1,6 @@
-// The session: a token, kept while the tab is open, and requests with it.
+// The session: a cookie, which no script can read, and a proof, which this script keeps and sends with each request.
 
-const KEY = "mgclust-token";
+const KEY = "mgclust-proof";
 const RETRY_MS = [500, 1000, 2000, 4000, 8000]; // pauses before a broken stream is opened again
 
 export class Refusal extends Error {
@@ -10,12 +10,25 @@ export class Refusal extends Error {
   }
 }
 
+// Return the proof of the session, or null if nobody is signed in.
 export function token() {
-  return sessionStorage.getItem(KEY);
+  return localStorage.getItem(KEY);
 }
 
 export function headers(more = {}) {
-  return { Authorization: `Bearer ${token()}`, ...more };
+  return { "X-Mgclust-Proof": token() || "", ...more };
+}
+
+// Begin a session with a token or a one-time code, which is not kept.
+export async function beginSession(secret) {
+  const session = await askJson("/session", { method: "POST", headers: { Authorization: `Bearer ${secret}` } });
+  localStorage.setItem(KEY, session.proof);
+}
+
+// Keep the proof of a session whose cookie the browser already has.
+export async function keepProof(proof) {
+  await ask("/session", { headers: { "X-Mgclust-Proof": proof } });
+  localStorage.setItem(KEY, proof);
 }
 
 // Return the answer of the service, or throw its error.
@@ -35,7 +48,7 @@ export async function ask(path, how = {}) {
     // not an error of the service itself
   }
   if (answer.status === 401) {
-    sessionStorage.removeItem(KEY);
+    if (!how.headers?.Authorization && !how.headers?.["X-Mgclust-Proof"]) localStorage.removeItem(KEY);
     enter(sentence);
   }
   throw new Refusal(answer.status, sentence);
@@ -88,8 +101,13 @@ let begin = null;
 export function start(whenSignedIn) {
   begin = whenSignedIn;
   const leave = document.getElementById("leave");
-  leave.addEventListener("click", () => {
-    sessionStorage.removeItem(KEY);
+  leave.addEventListener("click", async () => {
+    try {
+      await ask("/session", { method: "DELETE" });
+    } catch (error) {
+      if (error.status === 0) return; // the session would go on
+    }
+    localStorage.removeItem(KEY);
     location.href = "/";
   });
   if (token()) admit();
@@ -100,10 +118,25 @@ function admit() {
   document.getElementById("token-entry")?.remove();
   document.getElementById("signed-in").hidden = false;
   document.getElementById("leave").hidden = false;
+  showWho();
   begin();
 }
 
+// Show who is signed in.
+async function showWho() {
+  const { user, role } = await askJson("/session");
+  let who = document.getElementById("who");
+  if (!who) {
+    who = document.createElement("span");
+    Object.assign(who, { id: "who", className: "quiet" });
+    document.getElementById("leave").before(who);
+  }
+  who.textContent = role === "admin" ? `${user} (administrator)` : user;
+}
+
 function enter(why) {
+  if (!document.getElementById("signed-in")) return; // the page of a link to sign in
+  document.getElementById("who")?.remove();
   document.getElementById("signed-in").hidden = true;
   document.getElementById("leave").hidden = true;
   document.getElementById("token-entry")?.remove();
@@ -118,7 +151,7 @@ function enter(why) {
   label.append("Token", input);
   const note = document.createElement("p");
   note.className = "quiet";
-  note.textContent = "Ask the administrator of the service for a token. The browser forgets it when you close this tab.";
+  note.textContent = "Ask the administrator of the service for a token. The page does not keep it: it begins a session of 7 days.";
   const problem = document.createElement("p");
   problem.className = "problem";
   problem.setAttribute("role", "alert");
@@ -130,9 +163,8 @@ function enter(why) {
   form.append(title, label, note, problem, button);
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    sessionStorage.setItem(KEY, input.value.trim());
     try {
-      await ask("/jobs?limit=1");
+      await beginSession(input.value.trim());
       admit();
       const heading = document.querySelector("#signed-in h1");
       heading.tabIndex = -1; // the keyboard focus continues from here

@@ -26,6 +26,7 @@ from mgclust.service.settings import Settings
 from mgclust.service.web.errors import CODES, RETRY_AFTER_SECONDS, NotFound, answer
 from mgclust.service.web.perimeter.callers import Callers
 from mgclust.service.web.perimeter.rates import RateLimited, Rates
+from mgclust.service.web.perimeter.session_cookie import session_token
 
 __all__ = ["AuthenticationMiddleware"]
 
@@ -35,6 +36,7 @@ UPLOADS_PATH, STREAM_PATH = "/api/v1/uploads/", re.compile("/api/v1/jobs/[^/]+/e
 UNRECORDED_READS = {
     "list_jobs", "status", "events", "files", "methods", "list_uploads", "list_users", "list_tokens", "list_own_tokens",
     "metrics", "openapi", "show_sweep", "show_queue", "show_health", "ids", "whoami",
+    "list_links",
 }  # fmt: skip
 CONTROL_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 MAX_OPEN = {"requests": 128, "streams": 64}  # requests and streams that are open at once, per user
@@ -62,7 +64,7 @@ class AuthenticationMiddleware:
     """
 
     def __init__(self, app: ASGIApp, settings: Settings, callers: Callers, log: Audit) -> None:
-        self._app, self._callers, self._log = app, callers, log
+        self._app, self._settings, self._callers, self._log = app, settings, callers, log
         self._rates = Rates(settings.rate_per_token, settings.rate_per_address)
         self._proxies = Proxies(settings.trusted_proxies)
         self._open: Counter[tuple[str, str]] = Counter()  # open requests by user and kind
@@ -124,7 +126,9 @@ class AuthenticationMiddleware:
         """Find the caller of a request; count the request for its token or, without a valid token, for its address."""
         shown = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
         match = BEARER_PATTERN.fullmatch(shown)
-        token = match[1].decode("latin-1") if match else ""
+        token = (
+            match[1].decode("latin-1") if match else "" if shown else session_token(self._settings, scope["headers"])
+        )
         address = scope["state"]["address"]
         if not token:
             self._rates.count(None, address)

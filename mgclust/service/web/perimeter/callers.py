@@ -68,9 +68,9 @@ class Callers:
         return caller
 
     def forget(self, token: str) -> None:
-        """Remove the token with this id from the cache, so that its next request looks it up in the database."""
+        """Remove a token and its sessions from the cache, so that the next request looks them up in the database."""
         self._forgotten += 1
-        for hash_ in [hash_ for hash_, (caller, _) in self._known.items() if caller.token == token]:
+        for hash_ in [hash_ for hash_, (each, _) in self._known.items() if token in (each.token, each.origin)]:
             del self._known[hash_]
 
     async def refused(self, hashes: Iterable[str]) -> set[str]:

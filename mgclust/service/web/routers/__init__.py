@@ -5,5 +5,7 @@ sweeps      jobs that differ in some parameters, as one
 results     files of results, and results for other centres
 uploads     files that users send
 admin       users and tokens, the queue, the audit log, pins
+links       read-only links to results
+sessions    sessions of browsers
 monitoring  /healthz and /metrics
 """

@@ -2,18 +2,59 @@
 
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
+from starlette.concurrency import run_in_threadpool
 
-from mgclust.service.queue.access import SCOPES
-from mgclust.service.web.dependencies import AnyCaller
+from mgclust.service.audit import note
+from mgclust.service.queue import sessions
+from mgclust.service.queue.access import SCOPES, Caller
+from mgclust.service.web.dependencies import AnyCaller, BackendDep
+from mgclust.service.web.perimeter.session_cookie import set_cookie
 
 router = APIRouter(prefix="/session")
+
+
+def _described(caller: Caller) -> dict[str, Any]:
+    scopes = [scope for scope in SCOPES if scope in caller.scopes]
+    return {
+        "user": caller.name, "role": caller.role, "scopes": scopes, "token": caller.token, "expires": caller.expires,
+        "kind": caller.kind,
+    }  # fmt: skip
 
 
 @router.get("")
 def whoami(caller: AnyCaller) -> dict[str, Any]:
     """Show the user, the role and the scopes of the token that sends the request."""
-    scopes = [scope for scope in SCOPES if scope in caller.scopes]
-    return {
-        "user": caller.name, "role": caller.role, "scopes": scopes, "token": caller.token, "expires": caller.expires,
-    }  # fmt: skip
+    return _described(caller)
+
+
+@router.post("", status_code=201)
+async def sign_in(caller: AnyCaller, backend: BackendDep, answer: Response) -> dict[str, Any]:
+    """Begin a session of a browser with a token or a one-time code.
+
+    The answer sets a cookie. Requests with the cookie also need the ``proof`` of the answer, in ``X-Mgclust-Proof``.
+    """
+    cookie, proof, session = await run_in_threadpool(sessions.begin, backend.engine, caller)
+    if caller.kind == "code":
+        backend.callers.forget(caller.token)
+    set_cookie(backend.settings, answer, cookie)
+    note(id=session.token, kind=caller.kind)
+    return _described(session) | {"proof": proof}
+
+
+@router.delete("")
+async def sign_out(caller: AnyCaller, backend: BackendDep, answer: Response) -> dict[str, Any]:
+    """End the session that sends the request."""
+    await run_in_threadpool(sessions.end, backend.engine, caller)
+    backend.callers.forget(caller.token)
+    set_cookie(backend.settings, answer, None)
+    return _described(caller)
+
+
+@router.post("/codes", status_code=201)
+def make_code(caller: AnyCaller, backend: BackendDep) -> dict[str, str]:
+    """Create a code that begins one session of the caller within 10 minutes. The token needs all scopes of the role."""
+    if caller.kind != "token" or not caller.may_manage(caller.name):
+        raise PermissionError("a code to sign in needs a token with all scopes of your role.")
+    code = sessions.new_code(backend.engine, caller.name)
+    return {"path": f"/sign-in#code={code}"}

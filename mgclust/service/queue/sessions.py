@@ -1,0 +1,154 @@
+"""Sessions of browsers, the one-time codes that begin them, and read-only links to results. All of them are tokens.
+
+A session has two secrets: a cookie, which no script can read, and a proof, which the script of the page keeps and sends
+in a header. Its token is computed from both. So another site cannot use the cookie, because it does not have the proof,
+and neither can a server at another port of the same host, to which browsers also send the cookie.
+
+A code begins one session. A link reads the result of one job, without the rights of the user who created it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import secrets
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import Engine, delete, func, select, update
+
+from mgclust.base.errors import InputError
+from mgclust.service.queue.access import ROLES, Caller, Unauthorized, hash_of
+from mgclust.service.queue.models import Job, Token, User, reading, writing
+
+__all__ = ["SESSION_DAYS", "begin", "end", "links_of", "new_code", "new_link", "revoke_link", "token_of"]
+
+DAY_SECONDS = 86_400.0
+SESSION_DAYS = 7.0
+CODE_SECONDS = 600.0
+MAX_SESSIONS = 20  # valid sessions and codes of a user; a new session ends the oldest
+MAX_LINK_DAYS = 365.0
+MAX_LINKS = 20  # valid links of a job
+
+
+def token_of(cookie: str, proof: str) -> str:
+    """Compute the token of a session from its cookie and its proof."""
+    digest = hashlib.sha256(f"{cookie}.{proof}".encode()).digest()
+    return f"mgc_{base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
+
+
+def _row(token: str, user: str, kind: str, seconds: float, scopes: Iterable[str] = (), **more: Any) -> Token:
+    now = time.time()
+    return Token(
+        id=secrets.token_hex(8), user=user, sha256=hash_of(token), created=now, expires=now + seconds, kind=kind,
+        scopes=" ".join(scopes), **more,
+    )  # fmt: skip
+
+
+def new_code(engine: Engine, user: str) -> str:
+    """Create a code that begins one session of a user with all scopes of the user's role."""
+    code = f"mgc_{secrets.token_urlsafe(32)}"
+    with writing(engine) as session:
+        _make_room(session, user)
+        session.add(_row(code, user, "code", CODE_SECONDS))
+    return code
+
+
+def begin(engine: Engine, caller: Caller) -> tuple[str, str, Caller]:
+    """Begin a session; return its cookie, its proof and its caller.
+
+    Parameters
+    ----------
+    engine : Engine
+        Database, from `open_database`.
+    caller : Caller
+        Caller of a code, which this call uses up, or of a token, whose scopes the session gets and with which it ends.
+
+    Raises
+    ------
+    Unauthorized
+        The code has been used.
+    PermissionError
+        The caller has a link.
+    """
+    if caller.kind == "link":
+        raise PermissionError("a link begins no session.")
+    cookie, proof, seconds = secrets.token_urlsafe(32), secrets.token_urlsafe(32), DAY_SECONDS * SESSION_DAYS
+    scopes = [scope for scope in ROLES[caller.role] if scope in caller.scopes]
+    origin: str | None = caller.origin or caller.token
+    with writing(engine) as session:
+        if caller.kind == "code":
+            used = update(Token).where(Token.id == caller.token, Token.revoked.is_(None)).values(revoked=time.time())
+            if session.scalar(used.returning(Token.id)) is None:
+                raise Unauthorized("this link to sign in has been used; request another with 'mgclust sign-in'.")
+            scopes, origin = list(ROLES[caller.role]), None
+        elif caller.expires is not None:
+            seconds = min(seconds, caller.expires - time.time())
+        _make_room(session, caller.name)
+        row = _row(token_of(cookie, proof), caller.name, "session", seconds, scopes, origin=origin)
+        session.add(row)
+    return cookie, proof, Caller(caller.name, caller.role, frozenset(scopes), row.id, row.expires, "session")
+
+
+def _make_room(session: Any, user: str) -> None:
+    """Delete the sessions and codes of a user that have ended, and the oldest if there are many."""
+    own = (Token.user == user, Token.kind.in_(("session", "code")))
+    alive = (Token.revoked.is_(None), Token.expires > time.time())
+    kept = select(Token.id).where(*own, *alive).order_by(Token.created.desc()).limit(MAX_SESSIONS - 1)
+    session.execute(delete(Token).where(*own, Token.id.not_in(session.scalars(kept).all())))
+
+
+def end(engine: Engine, caller: Caller) -> None:
+    """End the session of a caller.
+
+    Raises
+    ------
+    InputError
+        The caller has a token instead of a session.
+    """
+    if caller.kind != "session":
+        raise InputError("this request has no session; revoke a token with 'mgclust token revoke'.")
+    with writing(engine) as session:
+        session.execute(delete(Token).where(Token.id == caller.token))
+
+
+def new_link(engine: Engine, caller: Caller, job: str, days: float) -> tuple[str, str, float]:
+    """Create a link to the result of a job; return its id, its secret and when it expires.
+
+    Raises
+    ------
+    InputError
+        The number of days is invalid, or the job has too many links.
+    """
+    if not 0 < days <= MAX_LINK_DAYS:
+        raise InputError(f"days={days} should be > 0 and <= {MAX_LINK_DAYS:g}.")
+    secret = f"mgc_{secrets.token_urlsafe(32)}"
+    row = _row(secret, caller.name, "link", DAY_SECONDS * days, job=job)
+    with writing(engine) as session:
+        session.get(User, caller.name, with_for_update=True)
+        alive = (Token.job == job, Token.revoked.is_(None), Token.expires > time.time())
+        if (session.scalar(select(func.count()).where(*alive)) or 0) >= MAX_LINKS:
+            raise InputError(f"job {job} has {MAX_LINKS} valid links, the maximum; revoke one first.")
+        gone = select(Token.job).where(Token.job.is_not(None), Token.job.not_in(select(Job.id)))
+        session.execute(delete(Token).where(Token.user == caller.name, Token.job.in_(gone)))  # of deleted jobs
+        session.add(row)
+    assert row.expires is not None
+    return row.id, secret, row.expires
+
+
+def links_of(engine: Engine, job: str) -> list[dict[str, Any]]:
+    """List the links of a job that are valid, without their secrets."""
+    wanted = select(Token).where(Token.job == job, Token.revoked.is_(None), Token.expires > time.time())
+    with reading(engine) as session:
+        return [
+            {"id": link.id, "user": link.user, "created": link.created, "expires": link.expires, "used": link.used}
+            for link in session.scalars(wanted.order_by(Token.created))
+        ]
+
+
+def revoke_link(engine: Engine, job: str, id_: str) -> bool:
+    """Revoke a link of a job; return whether it exists."""
+    wanted = update(Token).where(Token.id == id_, Token.job == job, Token.kind == "link")
+    with writing(engine) as session:
+        return session.scalar(wanted.values(revoked=time.time()).returning(Token.id)) is not None

@@ -1,0 +1,87 @@
+"""Signing in and sharing as a browser does them."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from support.browser import CHROMIUM, Browser
+from support.service_process import free_port
+
+pytestmark = [
+    pytest.mark.xdist_group("service"), pytest.mark.timeout(180),
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
+]  # fmt: skip
+
+
+@pytest.fixture
+def browser(tmp_path):
+    opened = Browser(tmp_path)
+    yield opened
+    opened.close()
+
+
+def test_sign_in_by_a_link_share_and_sign_out(browser, running, tmp_path):
+    ann = running.client("ann")
+    np.save(tmp_path / "points.npy", np.random.default_rng(0).normal(size=(40, 2)))
+    job = ann.submit("canopy", tmp_path / "points.npy", t1=2.0, t2=1.0).wait()
+    url = ann.sign_in_url()
+    browser.open(url)
+    browser.wait("document.querySelector('#who')?.innerText === 'ann'")
+    assert browser.run("document.cookie") == ""
+    assert browser.run("location.href").rstrip("/") == running.url
+
+    browser.open(f"{running.url}/jobs/{job.id}")
+    browser.wait("document.querySelector('#report-frame').src.startsWith('blob:')")
+    browser.click("#share")
+    browser.click("#make-link")
+    browser.wait("document.querySelector('#link-address').value")
+    address = browser.run("document.querySelector('#link-address').value")
+    assert address.startswith(f"{running.url}/shared#mgc_")
+    assert len(ann.job(job.id).links()) == 1
+
+    browser.click("#sharing .row button:last-child")
+    browser.click("#leave")
+    browser.wait("document.querySelector('#token')")
+    assert browser.run("localStorage.length") == 0
+    browser.open(url)  # the link to sign in has been used
+    browser.wait("document.querySelector('#problem').innerText.includes('unknown or revoked')")
+    browser.errors.clear()
+
+    browser.open(address)
+    browser.wait("document.querySelector('#report-frame').src.startsWith('blob:')")
+    assert browser.run("document.querySelector('#title').innerText").lower() == "canopy"
+    assert "report.html" in browser.run("document.querySelector('#files').innerText")
+    assert browser.errors == []
+    job.revoke_link(job.links()[0]["id"])
+    browser.open("about:blank")
+    browser.open(address)
+    browser.wait("document.querySelector('#problem').innerText.includes('expired or was revoked')")
+
+
+def test_serve_prints_a_link_to_sign_in_on_a_terminal_only(tmp_path):
+    port = free_port()
+    command = [sys.executable, "-m", "mgclust", "serve", "--cpu", "--no-runner", "--port", str(port)]
+    for terminal in (True, False):
+        ours, theirs = pty.openpty() if terminal else os.pipe()
+        process = subprocess.Popen([*command, "--data", str(tmp_path / "data")], stderr=theirs)
+        os.close(theirs)
+        printed = b""
+        try:
+            wanted = b"within 10 minutes" if terminal else b"mgclust serves"
+            end = time.monotonic() + 60
+            while wanted not in printed and time.monotonic() < end:
+                printed += os.read(ours, 4096)
+        finally:
+            process.terminate()
+            process.wait(30)
+            os.close(ours)
+        found = re.search(rb"open http://127\.0\.0\.1:\d+/sign-in#code=mgc_[\w-]{43}", printed)
+        assert (found is not None) == terminal
