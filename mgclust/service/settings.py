@@ -84,6 +84,16 @@ class Settings:
     public_url : str
         Address at which browsers reach the service, such as ``https://cluster.example``. With https, cookies are sent
         only over TLS. Needed for sign-in by OpenID Connect.
+    oidc_issuer : str
+        Issuer of an OpenID Connect provider at which users may sign in, such as ``https://login.example``. Its
+        redirect address is ``/sign-in/openid/callback`` below `public_url`. Empty: users sign in with tokens only.
+    oidc_client_id, oidc_client_secret : str
+        The service's name and secret at the provider. Give the secret by ``MGCLUST_SERVICE_OIDC_CLIENT_SECRET_FILE``.
+    oidc_groups_claim : str
+        Claim of the ID token with a user's groups.
+    oidc_admin_groups, oidc_user_groups : str
+        Groups, separated by commas, whose members are administrators, and groups whose members may use the service.
+        No user groups: all users of the provider. The role is updated at each sign-in.
     scheduler : str
         Address of a Dask cluster, ``tls://``. Empty: jobs run on this machine.
     allow_plain_scheduler : bool
@@ -153,6 +163,12 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 8700
     public_url: str = ""
+    oidc_issuer: str = ""
+    oidc_client_id: str = ""
+    oidc_client_secret: str = ""
+    oidc_groups_claim: str = "groups"
+    oidc_admin_groups: str = ""
+    oidc_user_groups: str = ""
     scheduler: str = ""
     allow_plain_scheduler: bool = False
     cpu: bool = False
@@ -234,6 +250,11 @@ class Settings:
         public = urlsplit(self.public_url)
         if self.public_url and (public.scheme not in ("http", "https") or not public.netloc or public.path.strip("/")):
             raise InputError(f"public_url={self.public_url!r} should be like https://cluster.example, without a path.")
+        if self.oidc_issuer:
+            if not (self.public_url and self.oidc_client_id and self.oidc_client_secret):
+                raise InputError("oidc_issuer needs public_url, oidc_client_id and oidc_client_secret; set them too.")
+            if urlsplit(self.oidc_issuer).scheme != "https" and _is_elsewhere(self.oidc_issuer):
+                raise InputError(f"oidc_issuer={self.oidc_issuer!r} should begin with https://.")
         if self.checkpoints and not os.path.isabs(self.checkpoints):
             raise InputError(f"checkpoints={self.checkpoints!r} should be the absolute path of a folder.")
         for root, folder in zip(filter(None, self.roots.split(os.pathsep)), self.folders, strict=True):

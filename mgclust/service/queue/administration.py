@@ -27,7 +27,7 @@ CHANGES = ("disabled", "disk_limit", "jobs_limit")
 def describe_users(engine: Engine) -> list[dict[str, Any]]:
     """List all users with their tokens, limits, files and the totals of their attempts."""
     with reading(engine) as session:
-        tokens = _by_owner(session, Token.user, func.count(), valid_tokens())
+        tokens = _by_owner(session, Token.user, func.count(), (Token.kind == "token") & valid_tokens())
         jobs = _by_owner(session, Job.owner, func.count(), True)
         job_bytes = _by_owner(session, Job.owner, func.coalesce(func.sum(Job.size), 0), True)
         uploads = _by_owner(session, Upload.owner, func.count(), True)

@@ -41,7 +41,7 @@ from mgclust.service.queue.durable import write_durably
 from mgclust.service.queue.identity import DatabaseLost, Identity
 
 __all__ = [
-    "OUTAGES", "DatabaseLost", "Delivery", "Folder", "Job", "Removal", "RunnerSign", "SignIn", "Tally", "Token",
+    "OUTAGES", "DatabaseLost", "Delivery", "Folder", "Job", "Removal", "RunnerSign", "Tally", "Token",
     "Upload", "User", "Webhook", "check_data_folder", "full", "migrate", "open_database", "read_only", "reading",
     "search_text", "summarize", "writing",
 ]  # fmt: skip
@@ -102,17 +102,6 @@ class Token(Base):
         Index("tokens_of_job", "job"),
         Index("tokens_of_origin", "origin"),
     )
-
-
-class SignIn(Base):
-    """A sign-in at the OpenID provider that has begun, identified by the hash of its state."""
-
-    __tablename__ = "sign_ins"
-    state: Mapped[str] = mapped_column(String(64), primary_key=True)
-    browser: Mapped[str] = mapped_column(String(64))  # hash of the cookie of the browser that began it
-    nonce: Mapped[str] = mapped_column(String(64))
-    verifier: Mapped[str] = mapped_column(String(128))  # of PKCE
-    expires: Mapped[float]
 
 
 class Webhook(Base):

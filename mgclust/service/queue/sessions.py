@@ -55,7 +55,7 @@ def new_code(engine: Engine, user: str) -> str:
     return code
 
 
-def begin(engine: Engine, caller: Caller) -> tuple[str, str, Caller]:
+def begin(engine: Engine, caller: Caller, days: float = SESSION_DAYS) -> tuple[str, str, Caller]:
     """Begin a session; return its cookie, its proof and its caller.
 
     Parameters
@@ -63,7 +63,10 @@ def begin(engine: Engine, caller: Caller) -> tuple[str, str, Caller]:
     engine : Engine
         Database, from `open_database`.
     caller : Caller
-        Caller of a code, which this call uses up, or of a token, whose scopes the session gets and with which it ends.
+        Caller of a code, which this call uses up, of a token, whose scopes the session gets and with which it ends, or
+        of a person whom an OpenID provider has identified.
+    days : float
+        Longest lifetime of the session.
 
     Raises
     ------
@@ -74,9 +77,9 @@ def begin(engine: Engine, caller: Caller) -> tuple[str, str, Caller]:
     """
     if caller.kind == "link":
         raise PermissionError("a link begins no session.")
-    cookie, proof, seconds = secrets.token_urlsafe(32), secrets.token_urlsafe(32), DAY_SECONDS * SESSION_DAYS
+    cookie, proof, seconds = secrets.token_urlsafe(32), secrets.token_urlsafe(32), DAY_SECONDS * days
     scopes = [scope for scope in ROLES[caller.role] if scope in caller.scopes]
-    origin: str | None = caller.origin or caller.token
+    origin: str | None = caller.origin or caller.token or None
     with writing(engine) as session:
         if caller.kind == "code":
             used = update(Token).where(Token.id == caller.token, Token.revoked.is_(None)).values(revoked=time.time())

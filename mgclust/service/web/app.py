@@ -15,6 +15,7 @@ from fastapi import Depends, FastAPI
 from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
 
 from mgclust import __version__
+from mgclust.base.errors import InputError
 from mgclust.service.audit import Audit
 from mgclust.service.confined.reader_pool import Readers
 from mgclust.service.queue import removal, revocations, sources
@@ -87,5 +88,19 @@ def create_app(settings: Settings, adopt: bool = False) -> FastAPI:
     for part in (jobs, sweeps, results, links, uploads, admin, sessions):
         app.include_router(part.router, prefix="/api/v1", responses=refusals, dependencies=checks)
     app.include_router(monitoring.router)
+    if settings.oidc_issuer:
+        _add_openid(app, settings, audit)
     add_pages(app)
     return app
+
+
+def _add_openid(app: FastAPI, settings: Settings, audit: Audit) -> None:
+    try:
+        from mgclust.service.web.sign_in.endpoints import openid_router
+        from mgclust.service.web.sign_in.provider import Provider
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"{error.name} is not installed, and oidc_issuer needs it; run pip install 'mgclust[sso]'."
+        ) from error
+    secure = settings.public_url.startswith("https://")
+    app.include_router(openid_router(Provider(settings), audit, settings.port, secure))

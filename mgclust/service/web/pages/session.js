@@ -178,4 +178,19 @@ function enter(why) {
   });
   document.getElementById("main").append(form);
   input.focus();
+  offerProvider(form);
+}
+
+// Add a link to the OpenID provider, if the service has one.
+async function offerProvider(form) {
+  try {
+    if (!(await (await fetch("/sign-in/ways")).json()).openid) return;
+  } catch {
+    return; // the form works without it
+  }
+  const link = document.createElement("a");
+  Object.assign(link, { id: "openid", href: "/sign-in/openid", textContent: "Sign in at your organisation" });
+  const where = document.createElement("p");
+  where.append(link);
+  form.prepend(where);
 }

@@ -21,3 +21,9 @@ def metrics(caller: Reader, backend: BackendDep) -> PlainTextResponse:
     if caller.role != "admin":  # the scope read is enough, so that a scraper's token cannot administrate
         raise PermissionError("only a token of an administrator, with the scope read, may see the metrics.")
     return PlainTextResponse(backend.metrics.text(), media_type="text/plain; version=0.0.4")
+
+
+@router.get("/sign-in/ways")
+def ways_to_sign_in(backend: BackendDep) -> JSONResponse:
+    """Answer whether users may sign in at an OpenID provider."""
+    return JSONResponse({"openid": bool(backend.settings.oidc_issuer)})

@@ -1,4 +1,4 @@
-"""Tokens of links, sessions and one-time codes; users of an OpenID provider and their sign-ins; webhooks."""
+"""Tokens of links, sessions and one-time codes; users of an OpenID provider; webhooks."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -19,14 +19,6 @@ def upgrade() -> None:
     op.create_index("tokens_of_origin", "tokens", ["origin"])
     op.add_column("users", sa.Column("identity", sa.String(64)))
     op.create_index("users_by_identity", "users", ["identity"], unique=True)
-    op.create_table(
-        "sign_ins",
-        sa.Column("state", sa.String(64), primary_key=True),
-        sa.Column("browser", sa.String(64), nullable=False),
-        sa.Column("nonce", sa.String(64), nullable=False),
-        sa.Column("verifier", sa.String(128), nullable=False),
-        sa.Column("expires", sa.Float, nullable=False),
-    )
     op.create_table(
         "webhooks",
         sa.Column("id", sa.String(32), primary_key=True),
