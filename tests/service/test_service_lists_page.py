@@ -110,6 +110,7 @@ def test_a_refused_submission_leaves_no_upload(browser, running, points, tmp_pat
     fay = running.client("fay")
     sign_in(browser, running, "fay")
     browser.wait("document.querySelector('#parameters [data-name=n_clusters]')")
+    browser.wait("document.querySelector('#new-job').open")  # the list, which has no jobs, may come after the form
     browser.choose_file("#files", points)
     browser.run("document.querySelector('[data-name=n_clusters]').value = '-4'")
     browser.click("#submission button[type=submit]")
