@@ -37,6 +37,7 @@ from mgclust.service.runner.attempt import TEMPORARY_FOLDER, fault_of, message_o
 from mgclust.service.runner.devices import Devices
 from mgclust.service.runner.runner_lock import runner_lock
 from mgclust.service.runner.running_attempt import RunningAttempt
+from mgclust.service.runner.semaphores import remove_semaphores
 from mgclust.service.settings import Settings
 
 __all__ = ["Runner", "main"]
@@ -291,6 +292,8 @@ class Runner:
         process.close()
         self._kill_descendants()  # processes that it has started hold the pipe and write files
         attempt.receive()  # read the rest of the output
+        if attempt.answer is None and job.claimed is not None:
+            remove_semaphores(job.claimed)
         violation = attempt.violation
         answer = None if violation else attempt.answer
         kept = self._settings.checkpoint_folder(job.id)
