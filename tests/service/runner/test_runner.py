@@ -49,7 +49,12 @@ def test_an_attempt_waits_for_its_cluster(tmp_path, monkeypatch):
     np.save(tmp_path / "points.npy", np.random.default_rng(0).normal(size=(300, 3)))
     port = free_port()
     order = {
-        "request": {"method": "density-peaks", "parameters": {"n_clusters": 3}, "report": False},
+        "request": {
+            "method": "density-peaks",
+            "sources": [{"path": "points.npy"}],
+            "parameters": {"n_clusters": 3},
+            "report": False,
+        },
         "place": {"scheduler": f"tcp://127.0.0.1:{port}", "workers": 1, "cpu": True},
         "files": {"0": {"root": str(tmp_path), "name": "points.npy"}},
         "max_rows": 0,
