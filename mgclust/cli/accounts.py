@@ -118,6 +118,44 @@ def rotate_token(as_json: bool) -> None:
     click.echo(json.dumps(made) if as_json else f"token {made['id']} replaces {made['revoked']} in {made['path']}")
 
 
+@click.group("webhook", context_settings=CONTEXT)
+def webhook() -> None:
+    """Add, list and delete addresses that receive a message at the end of each of your jobs."""
+
+
+@webhook.command("add")
+@click.argument("url")
+@as_json_option
+def add_webhook(url: str, as_json: bool) -> None:
+    """Add an address, and print the secret with which the messages are signed."""
+    made = connect_service().add_webhook(url)
+    if not as_json:
+        click.echo(f"webhook {made['id']}; the secret is shown only now:", err=True)
+    click.echo(json.dumps(made) if as_json else printable(made["secret"]))
+
+
+@webhook.command("list")
+@as_json_option
+def list_webhooks(as_json: bool) -> None:
+    """List your webhooks and the outcomes of their last messages."""
+    found = connect_service().webhooks()
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    for each in found:
+        click.echo(printable("  ".join((each["id"], each["url"], each["last"] or "no message yet"))))
+
+
+@webhook.command("delete")
+@click.argument("id")
+@as_json_option
+def delete_webhook(id: str, as_json: bool) -> None:
+    """Delete a webhook."""
+    connect_service().delete_webhook(id)
+    if as_json:
+        click.echo(json.dumps({"id": id, "deleted": True}))
+
+
 @click.command("sign-in", context_settings=CONTEXT)
 @as_json_option
 def sign_in(as_json: bool) -> None:
@@ -126,4 +164,4 @@ def sign_in(as_json: bool) -> None:
     click.echo(json.dumps({"url": url}) if as_json else url)
 
 
-commands = (user, token, sign_in)
+commands = (user, token, sign_in, webhook)

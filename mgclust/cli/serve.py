@@ -186,6 +186,7 @@ def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) ->
         from mgclust.service.queue.models import open_database
         from mgclust.service.queue.removal import sweep_until
         from mgclust.service.queue.sessions import new_code
+        from mgclust.service.queue.webhooks import send_until
         from mgclust.service.runner.supervisor import supervise_runner
         from mgclust.service.web.app import create_app
         from mgclust.service.web.perimeter.server import IDLE_SECONDS, Connections, Server
@@ -227,7 +228,8 @@ def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) ->
             target=supervise_runner, args=(settings, stopping, functools.partial(click.echo, err=True))
         )
         sweeper = threading.Thread(target=sweep_until, args=(stopping, open_database(settings.database), settings))
-        threads = [sweeper] if no_runner else [sweeper, supervisor]
+        sender = threading.Thread(target=send_until, args=(stopping, open_database(settings.database), settings))
+        threads = [sweeper, sender] if no_runner else [sweeper, sender, supervisor]
         for thread in threads:
             thread.start()
         try:

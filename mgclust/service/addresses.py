@@ -29,6 +29,8 @@ class Proxies:
     ----------
     names : str
         Addresses and networks, separated by commas, e.g. ``10.0.0.0/8, fd00::1``.
+    setting : str
+        Name of the setting, for messages.
 
     Raises
     ------
@@ -36,13 +38,13 @@ class Proxies:
         An address or network is invalid.
     """
 
-    def __init__(self, names: str) -> None:
+    def __init__(self, names: str, setting: str = "trusted_proxies") -> None:
         self._networks: list[Network] = []
         for name in filter(None, re.split(r"[\s,]+", names)):
             try:
                 self._networks.append(ipaddress.ip_network(name))
             except ValueError as error:
-                raise InputError(f"trusted_proxies={name!r} should be an address or a network: {error}.") from None
+                raise InputError(f"{setting}={name!r} should be an address or a network: {error}.") from None
         self.trusts = functools.lru_cache(4096)(self._trusts)
 
     def _trusts(self, address: str) -> bool:

@@ -392,6 +392,39 @@ class Service(ServiceConnection):
         """Create an address that signs a browser in as the user of this token, once and within 10 minutes."""
         return f"{self.pages_url}{self.call('POST', '/session/codes')['path']}"
 
+    def add_webhook(self, url: str) -> dict[str, Any]:
+        """Add an address that receives a signed message at the end of each of your jobs.
+
+        Parameters
+        ----------
+        url : str
+            Public address, ``https://...``.
+
+        Returns
+        -------
+        dict
+            ``id``, ``url``, and ``secret``, the key of the signatures, which cannot be shown again.
+        """
+        return dict(self.call("POST", "/webhooks", json={"url": url}))
+
+    def webhooks(self) -> list[dict[str, Any]]:
+        """List your webhooks: ``id``, ``url``, ``created``, and the outcome of the ``last`` message."""
+        return list(self.call("GET", "/webhooks"))
+
+    def delete_webhook(self, id_: str) -> None:
+        """Delete a webhook.
+
+        Parameters
+        ----------
+        id_ : str
+            Id of the webhook, as `webhooks` lists it.
+        """
+        if not re.fullmatch("[0-9a-f]{16}", id_):
+            raise InputError(
+                f"id={id_[:80]!r} should be 16 characters of 0-9 and a-f; 'mgclust webhook list' lists ids."
+            )
+        self.call("DELETE", f"/webhooks/{id_}")
+
     def rotate_local_token(self) -> dict[str, Any]:
         """Replace the token in the data folder of a service on this machine by a new token, and revoke it.
 

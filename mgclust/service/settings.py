@@ -84,6 +84,9 @@ class Settings:
     public_url : str
         Address at which browsers reach the service, such as ``https://cluster.example``. With https, cookies are sent
         only over TLS. Needed for sign-in by OpenID Connect.
+    webhook_networks : str
+        Addresses and networks, separated by commas, that may receive webhooks although they are not public. With this
+        setting, webhooks may also use http. Default: none.
     oidc_issuer : str
         Issuer of an OpenID Connect provider at which users may sign in, such as ``https://login.example``. Its
         redirect address is ``/sign-in/openid/callback`` below `public_url`. Empty: users sign in with tokens only.
@@ -163,6 +166,7 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 8700
     public_url: str = ""
+    webhook_networks: str = ""
     oidc_issuer: str = ""
     oidc_client_id: str = ""
     oidc_client_secret: str = ""
@@ -247,6 +251,7 @@ class Settings:
             if (bound := field.metadata.get("bound")) and not bound.holds(value := getattr(self, field.name)):
                 raise InputError(f"{field.name}={value} should be {bound.words}.")
         Proxies(self.trusted_proxies)
+        Proxies(self.webhook_networks, "webhook_networks")
         public = urlsplit(self.public_url)
         if self.public_url and (public.scheme not in ("http", "https") or not public.netloc or public.path.strip("/")):
             raise InputError(f"public_url={self.public_url!r} should be like https://cluster.example, without a path.")

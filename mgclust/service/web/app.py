@@ -32,7 +32,7 @@ from mgclust.service.web.perimeter.authentication import AuthenticationMiddlewar
 from mgclust.service.web.perimeter.batches import Batched
 from mgclust.service.web.perimeter.bodies import ShortBodies
 from mgclust.service.web.perimeter.callers import Callers
-from mgclust.service.web.routers import admin, jobs, links, monitoring, results, sessions, sweeps, uploads
+from mgclust.service.web.routers import admin, jobs, links, monitoring, results, sessions, sweeps, uploads, webhooks
 from mgclust.service.web.streams import Streams
 from mgclust.service.web.views import job_summary
 
@@ -85,7 +85,7 @@ def create_app(settings: Settings, adopt: bool = False) -> FastAPI:
     }
     checks = [Depends(reject_unknown_parameters)]
     # Included one by one, because nested routers would be searched twice.
-    for part in (jobs, sweeps, results, links, uploads, admin, sessions):
+    for part in (jobs, sweeps, results, links, uploads, admin, sessions, webhooks):
         app.include_router(part.router, prefix="/api/v1", responses=refusals, dependencies=checks)
     app.include_router(monitoring.router)
     if settings.oidc_issuer:

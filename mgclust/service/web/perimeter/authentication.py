@@ -36,7 +36,7 @@ UPLOADS_PATH, STREAM_PATH = "/api/v1/uploads/", re.compile("/api/v1/jobs/[^/]+/e
 UNRECORDED_READS = {
     "list_jobs", "status", "events", "files", "methods", "list_uploads", "list_users", "list_tokens", "list_own_tokens",
     "metrics", "openapi", "show_sweep", "show_queue", "show_health", "ids", "whoami",
-    "list_links",
+    "list_links", "list_webhooks",
 }  # fmt: skip
 CONTROL_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 MAX_OPEN = {"requests": 128, "streams": 64}  # requests and streams that are open at once, per user

@@ -7,5 +7,6 @@ uploads     files that users send
 admin       users and tokens, the queue, the audit log, pins
 links       read-only links to results
 sessions    sessions of browsers
+webhooks    addresses that receive a message at the end of each job
 monitoring  /healthz and /metrics
 """

@@ -1,0 +1,207 @@
+"""Webhooks: a signed message to an address of the user at the end of each of the user's jobs.
+
+A message waits in the database until it is sent, so no restart loses it. It has the header ``X-Mgclust-Signature``,
+``t=SECONDS,v1=HEX``: the HMAC-SHA256 of ``SECONDS.BODY`` with the webhook's secret as the key. Receivers should compare
+it, and reject messages that are older than some minutes. A message may arrive twice, with the same body.
+
+Addresses inside the network are rejected: a host is resolved once per message, each of its addresses must be public (or
+in `webhook_networks`), and the connection is made to the address that was checked. Redirects are not followed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import ipaddress
+import json
+import secrets
+import socket
+import sys
+import threading
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+from sqlalchemy import Engine, delete, func, select, update
+
+from mgclust.base.errors import InputError
+from mgclust.service.addresses import Proxies
+from mgclust.service.queue.access import Caller
+from mgclust.service.queue.models import OUTAGES, Delivery, Job, Webhook, reading, writing
+from mgclust.service.settings import Settings
+
+__all__ = ["add", "remove", "send_due", "send_until", "webhooks_of"]
+
+MAX_WEBHOOKS = 10  # per user
+MAX_URL_CHARACTERS = 1024
+POLL_SECONDS = 2.0
+SEND_SECONDS = 15.0  # limit of one sending, whatever the receiver does
+LEASE_SECONDS = 60.0  # time after which a message of a process that was killed is sent again
+RETRY_SECONDS = (10.0, 60.0, 600.0, 3600.0)  # pauses between the sendings of a message
+AT_ONCE = 16
+OVERLAP_SECONDS = 60.0  # jobs that ended so long before the last message are looked up again
+KEPT_SECONDS = 3600.0
+NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+
+def add(engine: Engine, settings: Settings, caller: Caller, url: str) -> dict[str, Any]:
+    """Add a webhook of the caller; return it with its secret, which cannot be shown again.
+
+    Raises
+    ------
+    InputError
+        The address is not valid, or the user has too many webhooks.
+    """
+    if len(url) > MAX_URL_CHARACTERS or not url.isascii() or not url.isprintable():
+        raise InputError(f"url should be at most {MAX_URL_CHARACTERS} printable ASCII characters.")
+    _place(settings, url)
+    row = Webhook(
+        id=secrets.token_hex(8), owner=caller.name, url=url, secret=secrets.token_urlsafe(32), created=time.time(),
+        since=time.time(),
+    )  # fmt: skip
+    with writing(engine, alone=True) as session:
+        if (session.scalar(select(func.count()).where(Webhook.owner == caller.name)) or 0) >= MAX_WEBHOOKS:
+            raise InputError(f"{caller.name} has {MAX_WEBHOOKS} webhooks, the maximum; delete one first.")
+        session.add(row)
+    return {"id": row.id, "url": url, "secret": row.secret}
+
+
+def webhooks_of(engine: Engine, user: str) -> list[dict[str, Any]]:
+    """List the webhooks of a user, without their secrets, and the outcomes of their last messages."""
+    with reading(engine) as session:
+        rows = session.scalars(select(Webhook).where(Webhook.owner == user).order_by(Webhook.created)).all()
+    return [{"id": each.id, "url": each.url, "created": each.created, "last": each.last} for each in rows]
+
+
+def remove(engine: Engine, user: str, id_: str) -> bool:
+    """Remove a webhook of a user with its messages; return whether it exists."""
+    with writing(engine) as session:
+        wanted = delete(Webhook).where(Webhook.id == id_, Webhook.owner == user)
+        return session.scalar(wanted.returning(Webhook.id)) is not None
+
+
+def _place(settings: Settings, url: str) -> tuple[str, str, int]:
+    """Return the scheme, the host and the port of an address."""
+    try:
+        parts = urlsplit(url)
+        place = parts.scheme, parts.hostname or "", parts.port or {"https": 443, "http": 80}.get(parts.scheme, 0)
+    except ValueError:
+        place = ("", "", 0)
+    allowed = ("https", "http") if settings.webhook_networks else ("https",)
+    if place[0] not in allowed or not place[1] or not place[2] or parts.username is not None or parts.fragment:
+        raise InputError("url should be like https://host.example/path, without user and fragment.")
+    return place
+
+
+def _is_allowed(settings: Settings, address: str) -> bool:
+    found = ipaddress.ip_address(address.partition("%")[0])
+    if settings.webhook_networks and Proxies(settings.webhook_networks).trusts(str(found)):
+        return True
+    if isinstance(found, ipaddress.IPv6Address) and (
+        found.ipv4_mapped or found.sixtofour or found.teredo or found in NAT64
+    ):
+        return False  # an address of IPv4 in another form
+    return found.is_global and not found.is_multicast
+
+
+async def _send(settings: Settings, webhook: Webhook, body: str) -> str | None:
+    """Send a message; return None, or why it was not received."""
+    try:
+        _, host, port = _place(settings, webhook.url)
+        async with asyncio.timeout(SEND_SECONDS):
+            loop = asyncio.get_running_loop()
+            found = [place[4][0] for place in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+            if not found or not all(_is_allowed(settings, str(address)) for address in found):
+                return "the host is inside a network, where no messages are sent"
+            now = int(time.time())
+            digest = hmac.new(webhook.secret.encode(), f"{now}.{body}".encode(), hashlib.sha256).hexdigest()
+            parts = urlsplit(webhook.url)
+            shown = parts.netloc.rpartition("@")[2]
+            to = httpx.URL(webhook.url).copy_with(host=str(found[0]), port=port)
+            headers = {
+                "Host": shown, "Content-Type": "application/json", "User-Agent": "mgclust",
+                "X-Mgclust-Signature": f"t={now},v1={digest}",
+            }  # fmt: skip
+            async with (
+                httpx.AsyncClient(follow_redirects=False, trust_env=False, timeout=SEND_SECONDS) as client,
+                client.stream(
+                    "POST", to, content=body.encode(), headers=headers, extensions={"sni_hostname": host}
+                ) as answer,
+            ):
+                return None if answer.is_success else f"the receiver answered {answer.status_code}"
+    except TimeoutError:
+        return f"the receiver did not answer within {SEND_SECONDS:g} s"
+    except (OSError, httpx.HTTPError, InputError, UnicodeError) as error:
+        return f"the message could not be sent ({type(error).__name__})"
+
+
+def _add_messages(engine: Engine) -> None:
+    """Add a message for each job that has ended since the last look."""
+    with reading(engine) as session:
+        webhooks = session.scalars(select(Webhook)).all()
+        ended = {
+            hook.id: session.scalars(
+                select(Job)
+                .where(Job.owner == hook.owner, Job.finished > max(hook.created, hook.since - OVERLAP_SECONDS))
+                .order_by(Job.finished)
+                .limit(500)
+            ).all()
+            for hook in webhooks
+        }
+    for hook in webhooks:
+        with writing(engine) as session:
+            if not ended[hook.id] or session.get(Webhook, hook.id) is None:
+                continue
+            for job in ended[hook.id]:
+                if session.get(Delivery, (hook.id, job.id, job.finished)) is None:
+                    session.add(
+                        Delivery(webhook=hook.id, job=job.id, finished=job.finished, body=_body(job), due=time.time())
+                    )
+            since = max(job.finished or 0.0 for job in ended[hook.id])
+            session.execute(update(Webhook).where(Webhook.id == hook.id).values(since=since))
+            old = (Delivery.webhook == hook.id, Delivery.due.is_(None), Delivery.finished < since - KEPT_SECONDS)
+            session.execute(delete(Delivery).where(*old))
+
+
+def _body(job: Job) -> str:
+    names = ("id", "method", "state", "attempt", "created", "started", "finished", "scores", "error", "fault")
+    return json.dumps({"event": "job.ended", "job": {name: getattr(job, name) for name in names}})
+
+
+def send_due(engine: Engine, settings: Settings) -> int:
+    """Send the messages that are due; return their number."""
+    _add_messages(engine)
+    now = time.time()
+    wanted = select(Delivery, Webhook).join(Webhook, Delivery.webhook == Webhook.id)
+    with writing(engine, alone=True) as session:
+        due = session.execute(wanted.where(Delivery.due <= now).order_by(Delivery.due).limit(AT_ONCE)).all()
+        for delivery, _ in due:
+            delivery.due = now + LEASE_SECONDS
+
+    async def send_all() -> list[str | None]:
+        return await asyncio.gather(*(_send(settings, hook, delivery.body) for delivery, hook in due))
+
+    for (delivery, hook), problem in zip(due, asyncio.run(send_all()) if due else (), strict=True):
+        last = delivery.failures == len(RETRY_SECONDS)
+        due_again = None if problem is None or last else time.time() + RETRY_SECONDS[delivery.failures]
+        outcome = "received" if problem is None else f"{problem}; {'given up' if last else 'trying again'}"
+        row = (
+            Delivery.webhook == delivery.webhook, Delivery.job == delivery.job, Delivery.finished == delivery.finished,
+        )  # fmt: skip
+        with writing(engine) as session:
+            failures = delivery.failures + (problem is not None)
+            session.execute(update(Delivery).where(*row).values(due=due_again, failures=failures))
+            session.execute(update(Webhook).where(Webhook.id == hook.id).values(last=outcome))
+    return len(due)
+
+
+def send_until(stopping: threading.Event, engine: Engine, settings: Settings) -> None:
+    """Send messages as jobs end."""
+    while not stopping.wait(POLL_SECONDS):
+        try:
+            while send_due(engine, settings) == AT_ONCE and not stopping.is_set():
+                pass
+        except OUTAGES as error:
+            print(f"webhooks wait: {type(error).__name__}", file=sys.stderr)

@@ -1,0 +1,170 @@
+"""Webhooks: messages that are signed and arrive in spite of failures, and addresses that receive none."""
+
+import hashlib
+import hmac
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from sqlalchemy import update
+
+from mgclust.base.errors import InputError
+from mgclust.service.queue import access, webhooks
+from mgclust.service.queue.models import Delivery, Job, migrate, open_database, reading, writing
+from mgclust.service.settings import Settings
+
+ANN = access.Caller("ann", "user")
+LOOPBACK = "127.0.0.0/8"
+
+
+@pytest.fixture
+def engine(tmp_path):
+    made = open_database(Settings(data=tmp_path).database)
+    migrate(made)
+    for name in ("ann", "bob"):
+        access.add_user(made, name, "user")
+    return made
+
+
+@pytest.fixture
+def receiver():
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["content-length"]))
+            self.server.received.append((self.path, dict(self.headers), body))
+            time.sleep(self.server.pause)
+            self.send_response(self.server.status)
+            self.send_header("Location", "/elsewhere")
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.received, server.status, server.pause = [], 200, 0.0
+    server.url = f"http://localhost:{server.server_port}/hook"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+
+
+def end_job(engine, id_="a" * 32, owner="ann"):
+    with writing(engine) as session:
+        session.add(
+            Job(
+                id=id_, owner=owner, method="canopy", request={}, state="SUCCEEDED", created=1.0,
+                finished=time.time() + 0.01, attempt=1, scores={"n_clusters": 3},
+            )
+        )  # fmt: skip
+
+
+def settings_of(tmp_path):
+    return Settings(data=tmp_path, webhook_networks=f"{LOOPBACK}, ::1")
+
+
+def test_a_signed_message_at_the_end_of_each_job(engine, receiver, tmp_path):
+    settings = settings_of(tmp_path)
+    end_job(engine, "0" * 32)  # before
+    time.sleep(0.02)
+    hook = webhooks.add(engine, settings, ANN, receiver.url)
+    assert webhooks.send_due(engine, settings) == 0
+    end_job(engine)
+    end_job(engine, "b" * 32, "bob")
+    assert webhooks.send_due(engine, settings) == 1
+    assert webhooks.send_due(engine, settings) == 0  # not twice
+    ((path, headers, body),) = receiver.received
+    told = json.loads(body)
+    assert path == "/hook" and told["event"] == "job.ended" and told["job"]["id"] == "a" * 32
+    assert told["job"]["state"] == "SUCCEEDED" and told["job"]["scores"] == {"n_clusters": 3}
+    sent, signature = (part.partition("=")[2] for part in headers["X-Mgclust-Signature"].split(","))
+    wanted = hmac.new(hook["secret"].encode(), sent.encode() + b"." + body, hashlib.sha256).hexdigest()
+    assert signature == wanted and abs(int(sent) - time.time()) < 5
+    assert headers["Host"] == f"localhost:{receiver.server_port}"
+    (listed,) = webhooks.webhooks_of(engine, "ann")
+    assert listed["last"] == "received" and "secret" not in listed
+
+
+def test_a_message_is_sent_again_and_given_up(engine, receiver, tmp_path):
+    settings, receiver.status = settings_of(tmp_path), 503
+    webhooks.add(engine, settings, ANN, receiver.url)
+    end_job(engine)
+    for n in range(5):
+        assert webhooks.send_due(engine, settings) == 1
+        assert webhooks.send_due(engine, settings) == 0  # there is a pause
+        assert (
+            f"answered 503; {'given up' if n == 4 else 'trying again'}"
+            in webhooks.webhooks_of(engine, "ann")[0]["last"]
+        )
+        with writing(engine) as session:
+            session.execute(update(Delivery).where(Delivery.due.is_not(None)).values(due=0.0))
+    assert webhooks.send_due(engine, settings) == 0 and len(receiver.received) == 5
+
+
+def test_no_redirect_is_followed(engine, receiver, tmp_path):
+    settings, receiver.status = settings_of(tmp_path), 307
+    webhooks.add(engine, settings, ANN, receiver.url)
+    end_job(engine)
+    webhooks.send_due(engine, settings)
+    assert [path for path, *_ in receiver.received] == ["/hook"]
+
+
+def test_a_slow_receiver_does_not_hold_the_sender(engine, receiver, tmp_path, monkeypatch):
+    monkeypatch.setattr(webhooks, "SEND_SECONDS", 0.3)
+    settings, receiver.pause = settings_of(tmp_path), 3.0
+    webhooks.add(engine, settings, ANN, receiver.url)
+    end_job(engine)
+    begun = time.monotonic()
+    webhooks.send_due(engine, settings)
+    assert time.monotonic() - begun < 2.0
+    assert "did not answer" in webhooks.webhooks_of(engine, "ann")[0]["last"]
+
+
+def test_no_message_inside_the_network(engine, receiver, tmp_path):
+    """Not even to a name that leads there."""
+    webhooks.add(engine, settings_of(tmp_path), ANN, receiver.url)
+    outside = Settings(data=tmp_path, webhook_networks="192.0.2.0/24")
+    end_job(engine)
+    assert webhooks.send_due(engine, outside) == 1
+    assert not receiver.received and "inside a network" in webhooks.webhooks_of(engine, "ann")[0]["last"]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "0.0.0.0", "224.0.0.1",
+        "255.255.255.255", "::1", "::", "fe80::1", "fe80::1%eth0", "fd00::1", "::ffff:127.0.0.1", "::ffff:8.8.8.8",
+        "64:ff9b::7f00:1", "2002:7f00:1::1", "2001::1", "ff02::1",
+    ],
+)  # fmt: skip
+def test_addresses_that_receive_nothing(address, tmp_path):
+    assert not webhooks._is_allowed(Settings(data=tmp_path), address)
+
+
+@pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700::1111"])
+def test_addresses_that_may_receive(address, tmp_path):
+    assert webhooks._is_allowed(Settings(data=tmp_path), address)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://host.example/", "ftp://host.example/", "https://", "https:///x", "https://u:p@host.example/",
+        "https://host.example/#x", "https://host.example:99999/", "https://h\n.example", "https://é.example",
+        "https://host.example/" + "x" * 2000, "file:///etc/passwd", "https://[::1",
+    ],
+)  # fmt: skip
+def test_an_address_that_is_none(url, engine, tmp_path):
+    with pytest.raises(InputError, match="url should be"):
+        webhooks.add(engine, Settings(data=tmp_path), ANN, url)
+
+
+def test_bounds_and_deletion(engine, tmp_path):
+    made = [webhooks.add(engine, Settings(data=tmp_path), ANN, "https://host.example/") for _ in range(10)]
+    with pytest.raises(InputError, match="the maximum"):
+        webhooks.add(engine, Settings(data=tmp_path), ANN, "https://host.example/")
+    assert not webhooks.remove(engine, "bob", made[0]["id"])
+    assert webhooks.remove(engine, "ann", made[0]["id"]) and not webhooks.remove(engine, "ann", made[0]["id"])
+    with reading(engine) as session:
+        assert session.query(Delivery).count() == 0
