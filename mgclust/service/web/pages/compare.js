@@ -9,7 +9,7 @@ const ids = [...new Set((new URLSearchParams(location.search).get("ids") || "").
 let jobs = [], methods = {}, files = [];
 
 const path = (id) => `/jobs/${encodeURIComponent(id)}`;
-const titleOf = (job) => job.name || `${job.method} ${job.id.slice(0, 8)}`;
+const titleOf = (job) => `${job.name || job.method} ${job.id.slice(0, 8)}`;
 
 function link(job) {
   const made = element("a", titleOf(job));

@@ -73,8 +73,12 @@ function filesOf(job) {
   return job.n_sources > 1 ? `${job.sources[0]} and ${job.n_sources - 1} more` : job.sources[0] || "";
 }
 
+// The parameters in which the listed jobs differ come first.
 function parametersOf(job) {
-  return Object.entries(job.parameters).map(([name, value]) => `${name}=${value}`).join(", ");
+  const differs = (name) => listed.some((other) => other.parameters[name] !== job.parameters[name]);
+  const names = Object.keys(job.parameters);
+  const order = [...names.filter(differs), ...names.filter((name) => !differs(name))];
+  return order.map((name) => [name, job.parameters[name]]).map(([name, value]) => `${name}=${value}`).join(", ");
 }
 
 function scoreOf(job) {

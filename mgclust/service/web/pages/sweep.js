@@ -83,11 +83,11 @@ function draw() {
   plot.replaceChildren();
   plot.toggleAttribute("hidden", !points.length);
   if (!points.length) return;
-  // Numbers have places by their values, on a log axis if they span a factor of 50; other values follow each other.
+  // Numbers have places by their values, on a log axis if they span a factor of 10; other values follow each other.
   const texts = [...new Set(points.map((point) => point.text))];
   const numbers = texts.every((text) => text.trim() !== "" && Number.isFinite(Number(text)));
   const values = numbers ? texts.map(Number) : texts.map((_, k) => k);
-  const log = numbers && Math.min(...values) > 0 && Math.max(...values) > 50 * Math.min(...values);
+  const log = numbers && Math.min(...values) > 0 && Math.max(...values) >= 10 * Math.min(...values);
   const place = (text) => {
     const value = numbers ? Number(text) : texts.indexOf(text);
     return log ? Math.log(value) : value;
@@ -95,8 +95,12 @@ function draw() {
   const across = scale(texts.map(place), LEFT, WIDTH - RIGHT);
   const up = scale(points.map((point) => point.y), HEIGHT - BOTTOM, TOP);
   plot.append(shape("path", { d: `M${LEFT} ${TOP}V${HEIGHT - BOTTOM}H${WIDTH - RIGHT}` }));
-  const shown = texts.length > 8 ? texts.filter((_, k) => k % Math.ceil(texts.length / 8) === 0) : texts;
-  for (const text of shown) plot.append(label(text.slice(0, 14), across(place(text)), HEIGHT - BOTTOM + 18, "middle"));
+  let free = -Infinity; // where the next label has room
+  for (const text of [...texts].sort((one, other) => place(one) - place(other))) {
+    if (across(place(text)) < free) continue;
+    free = across(place(text)) + 8 + 7 * Math.min(14, text.length);
+    plot.append(label(text.slice(0, 14), across(place(text)), HEIGHT - BOTTOM + 18, "middle"));
+  }
   plot.append(label(x, (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, "middle"));
   const [low, high] = [Math.min(...points.map((point) => point.y)), Math.max(...points.map((point) => point.y))];
   for (const part of low === high ? [0] : [0, 0.5, 1]) {
