@@ -184,7 +184,8 @@ def test_silhouettes_with_one_click(browser, running, jobs):
     browser.wait("document.querySelector('#actions a')")  # the facts of the job have arrived
     browser.run("document.querySelector('#naming input').value = 'nine'")
     browser.run("document.querySelectorAll('#naming input')[1].value = 'paper, draft'")
-    browser.click("#naming button")
+    browser.run("document.querySelector('#naming input').focus()")
+    browser.press("Enter", 13)
     browser.wait("document.querySelector('#naming [role=status]').innerText === 'Saved.'")
     assert (eve.job(jobs[1].id).info["name"], eve.job(jobs[1].id).info["tags"]) == ("nine", ["paper", "draft"])
     assert browser.errors == []
