@@ -5,7 +5,8 @@ fewest running jobs is next. If several users have the fewest, the user whose jo
 next. Slot time decays with a half-life of an hour: old usage does not make a user wait, and no user waits more than
 about an hour behind a user without usage. Jobs of one user run by priority, then by age.
 
-A clock may have been wrong when a job ran. So a stored usage is never more than the usage of all slots until now.
+A clock may have been wrong when a job ran. So a stored usage is never more than a user can have used until now. A user
+whose jobs ran on a clock that was days ahead waits for hours, and not for days.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from mgclust.service.queue.models import Job, User
 __all__ = ["add_usage", "charge", "greatest_usage", "next_job"]
 
 USAGE_HALF_LIFE_SECONDS = 3600.0
+LONGEST_ATTEMPT_SECONDS = 7 * 86_400.0  # the whole time of an attempt is charged at its end
 
 
 def next_job(session: Session, slots: int, begun: str | None = None) -> Job | None:
@@ -63,8 +65,9 @@ def charge(session: Session, owner: str, seconds: float, slots: int) -> None:
 
 
 def greatest_usage(slots: int, now: float) -> float:
-    """Return the usage of a user who has had all slots until now."""
-    return math.log2(slots * USAGE_HALF_LIFE_SECONDS / math.log(2)) + now / USAGE_HALF_LIFE_SECONDS
+    """Return the usage of a user who has had all slots until now, with attempts of a week that are charged now."""
+    most = slots * (USAGE_HALF_LIFE_SECONDS / math.log(2) + LONGEST_ATTEMPT_SECONDS)
+    return math.log2(most) + now / USAGE_HALF_LIFE_SECONDS
 
 
 def add_usage(used: float, seconds: float, now: float) -> float:
