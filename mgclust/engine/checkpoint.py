@@ -169,6 +169,11 @@ class Checkpointer:
         self._asked = time.perf_counter()
         self._next = self._asked + plan.seconds
 
+    @property
+    def active(self) -> bool:
+        """Whether the run saves checkpoints."""
+        return self._plan is not None
+
     def due(self, *, seldom: bool = False) -> bool:
         """Return whether to `save` now. All ranks get the same answer, which depends on the clock of rank 0.
 

@@ -7,7 +7,7 @@ returns a `merge_tree`. `modularity` scores communities, `memory` estimates what
 the reports.
 
 `evidence` compares a fit with fits of `random_graphs`: with the same degrees, or without some of the edges. `consensus`
-combines several seeds.
+combines several seeds. `search_memory` has the state that checkpoints hold.
 
 `tests/oracles/fast_newman.py` implements greedy merging and modularity in exact numbers, and
 `tests/oracles/communities_evidence.py` the random graphs.

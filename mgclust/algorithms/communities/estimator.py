@@ -129,7 +129,7 @@ class Communities(CommunitiesOptions, ModularityClusterer):
     resources : dict of str to float, optional
         See `DensityPeaks`. "greedy" merges on one rank; the other ranks only help to read the graph.
     retries : int, default=0
-        See `DensityPeaks`. A run that has lost a worker restarts from its beginning.
+        See `DensityPeaks`. With "parallel", a run that has lost a worker resumes from the last cycle that was saved.
     memory_limit : int or str, optional
         Memory by which one rank may grow, in bytes or as text such as "4 GiB".
     random_state : int, Generator or RandomState, optional

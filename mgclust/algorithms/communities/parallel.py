@@ -61,6 +61,7 @@ from mgclust.algorithms.communities.continuation import (
 from mgclust.algorithms.communities.levels import Level, contract, modularity_of
 from mgclust.algorithms.communities.local_moving import compact, local_moving, move_nodes
 from mgclust.algorithms.communities.matching import coarsen
+from mgclust.algorithms.communities.search_memory import Found, SearchMemory, StartState
 from mgclust.engine.spmd import Context
 from mgclust.kernels.masks import count_true
 
@@ -92,14 +93,6 @@ START_CYCLES, MATCHED_CYCLES = 1, 2  # cycles of starts that are combined; the s
 AGREED_CYCLES = 4  # cycles on the graph of the nodes on which all starts agree
 
 
-class Found(NamedTuple):
-    """Communities, numbered without gaps."""
-
-    labels: Array
-    n_clusters: int
-    modularity: float
-
-
 def communities(
     context: Context,
     level: Level,
@@ -108,6 +101,7 @@ def communities(
     *,
     known: KnownCommunities | None = None,
     matched: bool = False,
+    memory: SearchMemory | None = None,
 ) -> tuple[Array, list[dict[str, Any]]]:
     """Find communities of large modularity, as the docstring of this module describes.
 
@@ -124,6 +118,8 @@ def communities(
     matched : bool
         Whether every second start begins with a matching of the nodes instead of local moving; there are then at least
         two starts.
+    memory : SearchMemory, optional
+        Keeps the state for checkpoints, and has the state of an interrupted run.
 
     Returns
     -------
@@ -133,12 +129,14 @@ def communities(
         State after each cycle: ``start``, ``cycle`` (0: before the first), ``n_clusters``, ``levels``, ``modularity``.
         The combination of several starts is reported as further starts.
     """
+    if memory is not None and (ended := memory.next_search()) is not None:
+        return ended
     effort = effort or next(effort for entries, effort in EFFORTS if level.entries <= entries)
     if known is not None:
         effort = effort._replace(starts=1, combined=0)
     elif matched:
         effort = effort._replace(starts=max(2, effort.starts))
-    search = _Search(context, effort, for_hubs=matched and known is None)
+    search = _Search(context, effort, memory, for_hubs=matched and known is None)
     if known is not None:
         best = search.update(level, known, seed * 1009)
     else:
@@ -156,7 +154,10 @@ def communities(
         if matched:
             for_hubs = search.start(level, seeds[0], cycles, classes=HUB_CLASSES)
             best = max(best, for_hubs, key=lambda found: found.modularity)
-    return connected_parts(level, best.labels), search.report
+    labels = connected_parts(level, best.labels)
+    if memory is not None:
+        memory.end(labels, search.report)
+    return labels, search.report
 
 
 class _Search:
@@ -167,19 +168,23 @@ class _Search:
     context : Context
         Receives the progress.
     effort : Effort
+    memory : SearchMemory or None
+        See `communities`.
     for_hubs : bool
         Whether one more start follows.
     """
 
-    def __init__(self, context: Context, effort: Effort, *, for_hubs: bool) -> None:
-        self.report: list[dict[str, Any]] = []
-        self._context, self._effort = context, effort
+    def __init__(self, context: Context, effort: Effort, memory: SearchMemory | None, *, for_hubs: bool) -> None:
+        self.report: list[dict[str, Any]] = [] if memory is None else memory.resumed_report()
+        self._context, self._effort, self._memory = context, effort, memory
         self._started, self._all = 0, effort.starts + (3 if effort.combined else 0) + for_hubs
 
     def start(
         self, level: Level, seed: int, cycles: int, *, by_matching: bool = False, classes: int | None = None
     ) -> Found:
         """Find communities from single nodes, by a matching or by local moving, and then by cycles."""
+        if (resumed := self._resumed()) is not None:
+            return self._cycles(level, resumed.found, seed, 1, cycles)
         alone = level.kernels.xp.arange(level.n, dtype=np.int32)
         if by_matching:
             labels, _ = _cycle(level, None, seed * 16, NOISE, self._effort)
@@ -189,6 +194,8 @@ class _Search:
 
     def update(self, level: Level, known: KnownCommunities, seed: int) -> Found:
         """Find communities by local moving from known communities, and then by cycles if they are needed."""
+        if (resumed := self._resumed()) is not None:
+            return self._cycles(level, resumed.found, seed, 1, self._effort.cycles, members=True)
         first = start_labels(level, known)
         found = _better(level, local_moving(level, first, seed, self._effort.classes), first)
         cycles = self._effort.cycles if _needs_cycles(level, found.labels, known) else 0
@@ -211,18 +218,32 @@ class _Search:
     def _cycles(self, level: Level, found: Found, seed: int, first: int, count: int, *, members: bool = False) -> Found:
         """Improve communities by at most `count` cycles, of which the first has the number `first`."""
         last = first + count - 1
-        self._note(found, first - 1, last, 0)
-        for cycle in range(first, last + 1):
+        if (resumed := self._resumed()) is None:
+            self._note(found, first - 1, last, 0)
+            resumed = self._keep(found, first - 1, done=last < first)
+        found = resumed.found
+        for cycle in () if resumed.done else range(resumed.cycle + 1, last + 1):
             noise = NOISE if cycle > 1 else 0.0
             after, levels = _cycle(level, found.labels, seed * 16 + cycle, noise, self._effort, members=members)
             risen = modularity_of(level, after) - found.modularity
             if risen > 0:
                 found = Found(*compact(level, after), found.modularity + risen)
             self._note(found, cycle, last, levels)
-            if risen < self._effort.least_rise:
+            if self._keep(found, cycle, done=risen < self._effort.least_rise).done:
                 break
         self._started += 1
         return found._replace(modularity=modularity_of(level, found.labels))
+
+    def _resumed(self) -> StartState | None:
+        """Return the state of this start before an interruption, or None."""
+        return None if self._memory is None else self._memory.resumed(self._started)
+
+    def _keep(self, found: Found, cycle: int, *, done: bool) -> StartState:
+        """Keep the state after a cycle."""
+        state = StartState(found, cycle, done)
+        if self._memory is not None:
+            self._memory.keep(self._started, state, self.report)
+        return state
 
     def _note(self, found: Found, cycle: int, last: int, levels: int) -> None:
         """Report the state after a cycle; the start has at most `last` cycles."""

@@ -15,6 +15,7 @@ from mgclust.algorithms.communities.levels import SHARED_ENTRIES, Level, at_reso
 from mgclust.algorithms.communities.merge_tree import MergeTree
 from mgclust.algorithms.communities.objective import Objective, objective_of
 from mgclust.algorithms.communities.parallel import communities
+from mgclust.algorithms.communities.search_memory import SearchMemory
 from mgclust.engine.rows import share_of
 from mgclust.engine.spmd import Context
 
@@ -74,13 +75,24 @@ def detect_communities(
     if init is not None:
         to_device = level.kernels.memory.to_device
         start = KnownCommunities(to_device(init), None if fixed is None else to_device(fixed))
+    memory = SearchMemory(context)
     found: list[Candidate] = []
     tree, report, exact = None, list[dict[str, Any]](), False
     for resolution in resolutions:
         judged = objective_of(level, scale, objective, resolution)
         first = not found
         labels, merged, rounds = _communities_at(
-            context, judged.level, strategy, objective, n_clusters, hierarchy and first, seed, device, start, consensus
+            context,
+            judged.level,
+            strategy,
+            objective,
+            n_clusters,
+            hierarchy and first,
+            seed,
+            device,
+            start,
+            consensus,
+            memory,
         )
         if first:
             tree, report = merged, [_in_units(entry, judged, objective) for entry in rounds]
@@ -95,7 +107,18 @@ def detect_communities(
     def find(graph: Level, other_seed: int, stage: str) -> tuple[Any, float]:
         judged = objective_of(graph, scale, objective, resolutions[0])
         labels, _, _ = _communities_at(
-            context, judged.level, strategy, objective, n_clusters, False, other_seed, device, None, consensus, stage
+            context,
+            judged.level,
+            strategy,
+            objective,
+            n_clusters,
+            False,
+            other_seed,
+            device,
+            None,
+            consensus,
+            memory,
+            stage,
         )
         return labels, judged.quality(labels)
 
@@ -133,6 +156,7 @@ def _communities_at(
     device: str,
     start: KnownCommunities | None,
     consensus: int,
+    memory: SearchMemory,
     stage: str | None = None,
 ) -> tuple[Any, MergeTree | None, list[dict[str, Any]]]:
     """Return the labels at the resolution of `level`, the tree of merges (only on rank 0) and the rounds.
@@ -148,13 +172,15 @@ def _communities_at(
         with context.stage(stage or "communities"):
             if consensus:
                 labels, report = consensus_of(
-                    level, lambda graph, each: communities(context, graph, each)[0], consensus, seed
+                    level, lambda graph, each: communities(context, graph, each, memory=memory)[0], consensus, seed
                 )
             else:
                 moved = level
                 if start is not None and start.fixed is not None:
                     moved = replace(level, fixed=_mask(level, start.fixed))
-                labels, report = communities(context, moved, seed, known=start, matched=objective == "cpm")
+                labels, report = communities(
+                    context, moved, seed, known=start, matched=objective == "cpm", memory=memory
+                )
         if hierarchy or n_clusters is not None:
             with context.stage(stage or "hierarchy"):
                 tree = nested_tree(context, level, connected_parts(level, labels), device)
