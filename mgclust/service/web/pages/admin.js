@@ -9,6 +9,7 @@ const number = (value) => Math.round(value).toLocaleString("en");
 // Do something, and show its error or what was done.
 async function act(what, done = "") {
   $("problem").hidden = true;
+  $("done").textContent = "";
   try {
     await what();
     $("done").textContent = done;

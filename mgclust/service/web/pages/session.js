@@ -131,7 +131,12 @@ async function showWho() {
     Object.assign(who, { id: "who", className: "quiet" });
     document.getElementById("leave").before(who);
   }
-  who.textContent = role === "admin" ? `${user} (administrator)` : user;
+  who.textContent = role === "admin" ? `${user} (` : user;
+  if (role === "admin") {
+    const link = document.createElement("a");
+    Object.assign(link, { href: "/admin", textContent: "administrator" });
+    who.append(link, ")");
+  }
 }
 
 function enter(why) {
