@@ -50,6 +50,7 @@ UNSURE = 0.4  # more graphs are rewired if the first difference, times sqrt(m), 
 # graphs have from 0.6 times the expected modularity (34 nodes) to 1.0 times (1,000 nodes and more).
 NEAR = 1.25
 SURE = 1.05  # multiple below which the modularity of a larger graph is doubted
+PIECE = 1 << 25  # number of entries whose weights are squared at once, which bounds the memory
 SQUARED_BITS = 15  # bits of a weight whose square is summed as an integer
 
 
@@ -174,14 +175,16 @@ def effective_edges(level: Level) -> int:
 
 def _squares(level: Level) -> tuple[np.ndarray, int]:
     """Return the sum of the squared weights of each node, int64, in units of 4^shift, and the shift."""
-    kernels, weights, row = level.kernels, level.rows.weights, entry_rows(level)
-    if weights is None:
-        shift, squared = 0, kernels.xp.ones(len(row), np.int64)
+    kernels, rows, shift = level.kernels, level.rows, 0
+    sums = kernels.xp.zeros(level.n, np.int64)
+    if rows.weights is None:
+        sums[rows.first : rows.first + rows.rows] = kernels.xp.diff(rows.starts)
     else:
-        heaviest = np.array([int(weights.max()) if len(weights) else 0], np.int64)
+        heaviest = np.array([int(rows.weights.max()) if rows.entries else 0], np.int64)
         shift = max(0, int(level.comm.all_reduce(heaviest, "max")[0]).bit_length() - SQUARED_BITS)
-        squared = (weights.astype(np.int64) >> shift) ** 2
-    sums = kernels.graph.sum_by_id(squared, row, level.n)
+        for start in range(0, rows.entries, PIECE):
+            weights = rows.weights[start : start + PIECE].astype(np.int64) >> shift
+            sums += kernels.graph.sum_by_id(weights * weights, entry_rows(level, start, start + PIECE), level.n)
     return kernels.memory.to_host(level.comm.all_reduce(sums)), shift
 
 

@@ -128,10 +128,10 @@ def with_entries(level: Level, kept: Array, weights: Array | None, strength: Arr
     return replace(level, entries=entries, rows=thin, strength=strength, gain=gain)
 
 
-def entry_rows(level: Level) -> Array:
-    """Return the node of each entry of this rank's rows, int32 of shape (entries,)."""
+def entry_rows(level: Level, start: int = 0, stop: int | None = None) -> Array:
+    """Return the node of each entry of this rank's rows from `start` to `stop`, int32; by default, of all entries."""
     xp, rows = level.kernels.xp, level.rows
-    position = xp.arange(rows.entries, dtype=np.int64)
+    position = xp.arange(start, rows.entries if stop is None else min(stop, rows.entries), dtype=np.int64)
     return (xp.searchsorted(rows.starts, position, side="right") - 1 + rows.first).astype(np.int32)
 
 

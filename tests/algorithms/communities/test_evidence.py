@@ -137,7 +137,7 @@ def test_agreement_is_that_of_the_oracle_and_of_scikit_learn() -> None:
     np.testing.assert_array_equal(jaccard, [1, np.nan, np.nan, 1])
 
 
-def test_expected_modularity_has_no_unit() -> None:
+def test_expected_modularity_has_no_unit(monkeypatch: pytest.MonkeyPatch) -> None:
     edges = edges_of(GRAPHS["random"])
     plain = level_of(edges, 40)
     degree = np.bincount(edges.ravel(), minlength=40)
@@ -145,6 +145,7 @@ def test_expected_modularity_has_no_unit() -> None:
     formula = 1.455 * linked.mean() ** -0.15 * np.sqrt(linked).mean() / linked.mean()
     assert expected_modularity(plain) == pytest.approx(formula)
     assert effective_edges(plain) == len(edges)
+    monkeypatch.setattr(evidence, "PIECE", 7)
     for scale in (1, 1000, 2**24):
         weighted = level_of(edges, 40, np.full(len(edges), scale))
         weighted = dataclasses.replace(weighted, gain=Gain(weighted.gain.two_m, 1.0, False))
