@@ -66,6 +66,17 @@ def test_sign_in_by_a_link_share_and_sign_out(browser, running, tmp_path):
     browser.wait("document.querySelector('#problem').innerText.includes('expired or was revoked')")
 
 
+def test_the_page_of_the_api(browser, running):
+    browser.open(running.client("ann").sign_in_url())
+    browser.wait("document.querySelector('#who')?.innerText === 'ann'")
+    browser.open(f"{running.url}/api")
+    browser.wait("document.querySelectorAll('#operations details').length > 30")
+    text = browser.run("document.querySelector('#operations').textContent")
+    for words in ("POST /api/v1/jobs", "Submit a job to the queue.", "GET /api/v1/jobs/{id}", "limit (query)"):
+        assert words in text
+    assert browser.errors == []
+
+
 def test_serve_prints_a_link_to_sign_in_on_a_terminal_only(tmp_path):
     port = free_port()
     command = [sys.executable, "-m", "mgclust", "serve", "--cpu", "--no-runner", "--port", str(port)]

@@ -69,7 +69,7 @@ def policy(path: str) -> str:
     """
     if path.startswith("/jobs/") or path == "/shared":
         return PAGE_POLICY.format(styles=" 'unsafe-inline'", frames="blob:")
-    if path in ("/", "/admin", "/compare", "/sign-in") or path.startswith("/pages/"):
+    if path in ("/", "/admin", "/api", "/compare", "/sign-in") or path.startswith("/pages/"):
         return PAGE_POLICY.format(styles="", frames="'none'")
     return CLOSED_POLICY
 
@@ -105,6 +105,10 @@ def add_pages(app: FastAPI) -> None:
     @app.get("/jobs/{id}", include_in_schema=False)
     def job(request: Request, id: str) -> Response:
         return page(request, "job.html")
+
+    @app.get("/api", include_in_schema=False)
+    def api(request: Request) -> Response:
+        return page(request, "api.html")
 
     @app.get("/shared", include_in_schema=False)
     def shared(request: Request) -> Response:
