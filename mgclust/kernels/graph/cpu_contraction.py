@@ -56,13 +56,13 @@ def sum_pairs(row: Array, column: Array, weight: Array | None, *, count: int, fi
     columns, moved = np.empty(len(row), np.int32), np.empty(len(weights), weights.dtype)
     sort_by_row(row, column, weights, first, starts, columns, moved)
     sums = moved if len(moved) else np.empty(len(columns), moved.dtype)
+    longest = int(np.diff(starts).max(initial=1))
 
     def fold(begin: int, end: int, lengths: Array, places: Array) -> int:
-        longest = max(1, int((starts[begin + 1 : end + 1] - starts[begin:end]).max(initial=0)))
         work = np.empty(longest, np.int64), np.empty(longest, np.int64), np.empty(1 << RADIX, np.int64)
         return fold_rows(begin, end, first, count, starts, columns, moved, sums, lengths, places, *work)
 
-    lengths = _in_parts(starts, count, fold, columns, sums)
+    lengths = _in_parts(starts, count, longest, fold, columns, sums)
     alike = weight is None and (not len(sums) or sums.max() == 1)
     return Adjacency(first, _starts(lengths), columns, None if alike else sums)
 
@@ -71,7 +71,7 @@ def contract(rows: Adjacency, ids: Array, *, count: int) -> Adjacency:
     weights = weights_or_none(rows.weights)
     members, first_member = np.empty(rows.rows, np.int32), np.zeros(count + 1, np.int64)
     room = np.zeros(count + 1, np.int64)  # where the entries of a group begin if all of them are kept
-    list_members(ids, rows.first, rows.starts, members, first_member, room)
+    longest = list_members(ids, rows.first, rows.starts, members, first_member, room)
     columns, sums = np.empty(rows.entries, np.int32), np.empty(rows.entries, weights.dtype)
 
     def merge(begin: int, end: int, lengths: Array, places: Array) -> int:
@@ -80,24 +80,32 @@ def contract(rows: Adjacency, ids: Array, *, count: int) -> Adjacency:
             columns, sums, lengths, places,
         )  # fmt: skip
 
-    lengths = _in_parts(room, count, merge, columns, sums)
+    lengths = _in_parts(room, count, longest, merge, columns, sums)
     return Adjacency(0, _starts(lengths), columns, sums)
 
 
 def _starts(lengths: Array) -> Array:
-    return np.concatenate([[0], lengths.cumsum(dtype=np.int64)])
+    starts = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=starts[1:])
+    return starts
 
 
 def _in_parts(
-    starts: Array, keys: int, write: Callable[[int, int, Array, Array], int], columns: Array, sums: Array
+    starts: Array,
+    keys: int,
+    longest: int,
+    write: Callable[[int, int, Array, Array], int],
+    columns: Array,
+    sums: Array,
 ) -> Array:
     """Call `write` for parts of the rows, close the gaps between the parts, and return the lengths of the rows.
 
     ``write(begin, end, lengths, places)`` writes the entries of rows begin..end-1 to `columns` and `sums`, without gaps
-    from ``starts[begin]`` on, and returns their number.
+    from ``starts[begin]`` on, and returns their number. The keys are below `keys`, and the longest row has `longest`
+    entries before equal keys are summed.
     """
     lengths = np.empty(len(starts) - 1, np.int32)
-    longest = min(keys, int(np.diff(starts).max(initial=1)))
+    longest = min(keys, longest)
     parts = parts_of(starts)
     written = np.zeros(len(parts), np.int64)
     places: dict[int, Array] = {}  # a table for each thread
@@ -141,16 +149,18 @@ def sort_by_row(
 
 
 @compiled
-def list_members(ids: Array, first: int, starts: Array, members: Array, first_member: Array, room: Array) -> None:
+def list_members(ids: Array, first: int, starts: Array, members: Array, first_member: Array, room: Array) -> int:
     """List the rows by group in `members`; fill `first_member` and `room`, which are 0 before, from each group's start.
 
-    `room` counts the entries of a group's rows.
+    `room` counts the entries of a group's rows. Return the largest number of entries of a group, at least 1.
     """
+    longest = 1
     for row in range(len(members)):
         i = ids[first + row]
         first_member[i + 1] += 1
         room[i + 1] += starts[row + 1] - starts[row]
     for i in range(1, len(room)):
+        longest = max(longest, room[i])
         first_member[i] += first_member[i - 1]
         room[i] += room[i - 1]
     for row in range(len(members)):
@@ -158,6 +168,7 @@ def list_members(ids: Array, first: int, starts: Array, members: Array, first_me
         members[first_member[i]] = row
         first_member[i] += 1
     _ends_to_starts(first_member)
+    return longest
 
 
 @inlined
