@@ -361,7 +361,8 @@ def test_roots_are_the_smallest_of_a_connected_part(ranks: int) -> None:
     for _ in range(1 if ranks == 1 else 20):
         each = [roots.copy() for _ in range(ranks)]
         for rank in range(ranks):
-            cpu.graph.propagate_roots(part(rows, bounds[rank], bounds[rank + 1]), labels, each[rank])
+            done = cpu.graph.propagate_roots(part(rows, bounds[rank], bounds[rank + 1]), labels, each[rank])
+            assert done == (ranks == 1)
         roots = np.min(each, axis=0)
     np.testing.assert_array_equal(roots, expected)
 

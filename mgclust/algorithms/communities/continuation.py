@@ -118,7 +118,8 @@ def _roots(level: Level, labels: Array) -> Array:
     roots = xp.arange(level.n, dtype=np.int32)
     while True:
         before = roots.copy()
-        level.kernels.graph.propagate_roots(level.rows, labels, roots)
+        if level.kernels.graph.propagate_roots(level.rows, labels, roots):
+            break
         level.comm.queue_reduce(roots, "min")
         roots = roots[roots]
         if all_true(roots == before):

@@ -230,13 +230,18 @@ class GraphKernels(Protocol):
             Whether the sweep was done. If False, nothing has changed.
         """
 
-    def propagate_roots(self, rows: Adjacency, labels: Array, roots: Array) -> None:
+    def propagate_roots(self, rows: Adjacency, labels: Array, roots: Array) -> bool:
         """Lower roots along local entries within communities: connected nodes get the smallest of their roots.
 
         Parameters
         ----------
         roots : int32 array of shape (n,)
             For each node, a node of the same connected part, with a number not above its own. Changed in place.
+
+        Returns
+        -------
+        bool
+            Whether each node surely has the root of its part. If False, another call may lower the roots.
         """
 
     def sum_by_id(self, values: Array, ids: Array, count: int) -> Array:

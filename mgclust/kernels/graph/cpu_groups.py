@@ -26,8 +26,9 @@ def sum_by_id(values: Array, ids: Array, count: int) -> Array:
     return out
 
 
-def propagate_roots(rows: Adjacency, labels: Array, roots: Array) -> None:
+def propagate_roots(rows: Adjacency, labels: Array, roots: Array) -> bool:
     unite(rows.first, rows.starts, rows.columns, labels, roots)
+    return rows.rows == len(roots)
 
 
 def weights_before(rows: Adjacency, ids: Array, order: Array) -> Array:
@@ -79,7 +80,7 @@ def unite(first: int, starts: Array, columns: Array, labels: Array, roots: Array
         v = first + row
         for entry in range(starts[row], starts[row + 1]):
             u = columns[entry]
-            if labels[u] != labels[v] or v < u < stop:  # the row of u also has this entry
+            if v < u < stop or labels[u] != labels[v]:  # the row of u also has this entry
                 continue
             a, b = root_of(roots, v), root_of(roots, u)
             roots[max(a, b)] = min(a, b)

@@ -29,8 +29,9 @@ def sum_by_id(values: Array, ids: Array, count: int) -> Array:
     return out
 
 
-def propagate_roots(rows: Adjacency, labels: Array, roots: Array) -> None:
+def propagate_roots(rows: Adjacency, labels: Array, roots: Array) -> bool:
     by_rows(rows, "spread", labels, roots)
+    return False
 
 
 def weights_before(rows: Adjacency, ids: Array, order: Array) -> Array:
