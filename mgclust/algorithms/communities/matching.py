@@ -23,7 +23,7 @@ from mgclust.base.hashing import GOLDEN
 __all__ = ["Round", "coarsen", "rounds"]
 
 Array = Any
-JOIN = 0.2  # by default, see `rounds`
+FEW = 0.2  # if less than this fraction of the nodes with a choice is matched, the others join the group of their choice
 KEPT = 0.6  # a level is kept if it has at most this fraction of the nodes of the last kept level
 KEPT_LARGE, LARGE = 0.25, 1 << 28  # the same for graphs of LARGE entries or more, whose levels would fill the memory
 
@@ -39,9 +39,7 @@ class Round(NamedTuple):
     within: Array | None  # `within` of the nodes of `after`
 
 
-def rounds(
-    level: Level, within: Array | None, *, salt: int, noise: float, any_sign: bool = False, join: float = JOIN
-) -> Iterator[Round]:
+def rounds(level: Level, within: Array | None, *, salt: int, noise: float, any_sign: bool = False) -> Iterator[Round]:
     """Merge round after round until no node has a choice.
 
     Parameters
@@ -55,8 +53,6 @@ def rounds(
         Largest fraction by which a score is lowered at random. A hash of the pair determines the fraction.
     any_sign : bool
         Whether nodes also merge if this lowers the modularity.
-    join : float
-        If less than this fraction of the nodes with a choice is matched, the others join the group of their choice.
 
     Yields
     ------
@@ -72,7 +68,7 @@ def rounds(
             salt=(salt * 65536 + number) * GOLDEN % 2**64, out=partner,
         )  # fmt: skip
         level.comm.queue_gather(partner, level.bounds)
-        representative = kernels.graph.match_mutual(partner, share=join)
+        representative = kernels.graph.match_mutual(partner, share=FEW)
         ids, count = kernels.graph.relabel(representative)
         if count == level.n:
             return
@@ -85,7 +81,7 @@ def rounds(
 
 
 def coarsen(
-    level: Level, within: Array | None, *, salt: int, noise: float, join: float = JOIN
+    level: Level, within: Array | None, *, salt: int, noise: float
 ) -> tuple[list[tuple[Level, Array]], Level, Array | None]:
     """Coarsen until no node has a choice; keep only levels that are much smaller than the last kept level (`KEPT`).
 
@@ -99,7 +95,7 @@ def coarsen(
     kept: list[tuple[Level, Array]] = []
     base, ids, top = level, None, level
     share = KEPT if level.entries < LARGE else KEPT_LARGE
-    for step in rounds(level, within, salt=salt, noise=noise, join=join):
+    for step in rounds(level, within, salt=salt, noise=noise):
         ids = step.ids if ids is None else step.ids[ids]
         top, within = step.after, step.within
         if top.n <= share * base.n:

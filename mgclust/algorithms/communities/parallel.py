@@ -8,7 +8,7 @@ correct decisions that were made too early::
                    local moving   from the coarsest graph
                    refine         on each kept level, from coarse to fine, the nodes of this level move once more
     ...            repeat, with other noise in the choices, until a cycle raises the modularity too little; at most
-                   7 or 8 cycles
+                   5 to 8 cycles
     parts          a community that has several connected parts is split into them, which never lowers the modularity
 
 One start may end in a poor optimum, so graphs of up to half a million edges have several starts of one cycle, which are
@@ -60,7 +60,7 @@ from mgclust.algorithms.communities.continuation import (
 )
 from mgclust.algorithms.communities.levels import Level, contract, modularity_of
 from mgclust.algorithms.communities.local_moving import compact, local_moving, move_nodes
-from mgclust.algorithms.communities.matching import JOIN, coarsen
+from mgclust.algorithms.communities.matching import coarsen
 from mgclust.algorithms.communities.search_memory import Found, SearchMemory, StartState
 from mgclust.engine.spmd import Context
 from mgclust.kernels.masks import count_true
@@ -80,14 +80,13 @@ class Effort(NamedTuple):
     least_rise: float  # smallest rise of modularity in a cycle after which another cycle follows
     combined: int = 0  # largest number of cycles after starts are combined; 0: the best start is kept
     classes: int = 4  # see `move_nodes`
-    join: float = JOIN  # see `rounds`; a larger fraction takes fewer rounds, and may lower the modularity
 
 
 EFFORTS = (  # largest number of entries (twice the edges) of a graph, and its limits
     (1 << 12, Effort(10, 8, 1e-5, combined=2, classes=2)),
     (1 << 18, Effort(6, 8, 1e-5, combined=2, classes=2)),
     (1 << 20, Effort(2, 8, 1e-5, combined=7, classes=2)),
-    (math.inf, Effort(1, 7, 1e-4, join=0.35)),
+    (math.inf, Effort(1, 5, 1e-4)),
 )
 HUB_CLASSES = 64  # classes of one more start for the constant Potts model, for hubs that too many nodes join at once
 START_CYCLES, MATCHED_CYCLES = 1, 2  # cycles of starts that are combined; the second if every second start is matched
@@ -299,7 +298,7 @@ def _cycle(
     true, each community begins with the number of one of its nodes as its label. Then all other nodes can leave it and
     be alone, because a node can be alone only under its own number.
     """
-    kept, top, within = coarsen(level, labels, salt=salt, noise=noise, join=effort.join)
+    kept, top, within = coarsen(level, labels, salt=salt, noise=noise)
     levels = len(kept)
     if within is None:
         within = level.kernels.xp.arange(top.n, dtype=np.int32)
