@@ -285,7 +285,13 @@ class Reals(_Numbers):
     _example = "0.5,1"
 
     def __init__(
-        self, *, above: float, at_most: float, optional: bool = False, help: str = "", remedy: str | None = None
+        self,
+        *,
+        above: float,
+        at_most: float | None = None,
+        optional: bool = False,
+        help: str = "",
+        remedy: str | None = None,
     ) -> None:
         super().__init__(optional=optional, help=help, remedy=remedy)
         self._number = Real(above=above, at_most=at_most)

@@ -50,7 +50,7 @@ from mgclust.algorithms.base import Inputs, WarmUp
 from mgclust.algorithms.communities.clusterer import ModularityClusterer, without_merges
 from mgclust.algorithms.communities.directions import check_directions
 from mgclust.algorithms.communities.initial_labels import fixed_nodes, initial_labels
-from mgclust.algorithms.communities.options import CommunitiesOptions, FastNewmanOptions
+from mgclust.algorithms.communities.options import RESOLUTION, CommunitiesOptions, FastNewmanOptions
 from mgclust.algorithms.communities.presentation import CommunitiesPresentation, FastNewmanPresentation
 from mgclust.base.dask_arrays import is_dask
 from mgclust.base.errors import Doubt, InputError
@@ -90,9 +90,9 @@ class Communities(CommunitiesOptions, ModularityClusterer):
         node to another, with the weights that leave the first and enter the second node. It has no merges, and is only
         for the objective "modularity" and graphs of at most 2^30 edges. By default, directions are dropped.
     resolution : float, default=1.0
-        Values above 1 give smaller communities, values below 1 larger communities (Reichardt and Bornholdt 2006). With
-        "cpm", the weight that a pair of nodes in a community must have on average; in a graph without weights, the
-        fraction of pairs that are edges, so that useful values are far below 1.
+        Values above 1 give smaller communities, values below 1 larger communities (Reichardt and Bornholdt 2006); at
+        most 10^6. With "cpm", the weight that a pair of nodes in a community must have on average; in a graph without
+        weights, the fraction of pairs that are edges, so that useful values are far below 1.
     resolutions : sequence of float, optional
         Several resolutions for which "parallel" finds communities in one run that reads the graph once; as text
         "1,0.5,2". `labels_` and all other attributes belong to the first of them; `labels_for` returns the labels of
@@ -277,6 +277,10 @@ class Communities(CommunitiesOptions, ModularityClusterer):
             if parameters["objective"] == "cpm":
                 raise InputError("directed=True does not go with objective='cpm', which ignores directions; drop one.")
             check_directions(graph)
+        if parameters["objective"] == "modularity":
+            RESOLUTION.check("resolution", parameters["resolution"])
+            for each in parameters["resolutions"] or ():
+                RESOLUTION.check("resolutions", each)
         reason = without_merges(parameters)
         for name in ("n_clusters", "strategy") if reason else ():
             if parameters[name] not in (None, "auto", "parallel"):

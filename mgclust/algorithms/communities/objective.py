@@ -22,12 +22,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mgclust.algorithms.communities.levels import Level, WeightScale, at_resolution, modularity_of
+from mgclust.base.errors import InputError
 from mgclust.kernels.graph.adjacency import Gain
 
 __all__ = ["OBJECTIVES", "Objective", "objective_of"]
 
 Array = Any
 OBJECTIVES = ("modularity", "cpm")
+MAX_BITS = 100  # above this power of two, in units of the weights, a resolution is rejected; gains overflow far above
 
 
 class Objective(NamedTuple):
@@ -65,9 +67,19 @@ def objective_of(level: Level, scale: WeightScale, name: str, resolution: float)
     Returns
     -------
     Objective
+
+    Raises
+    ------
+    InputError
+        The resolution of "cpm" is too large for these weights.
     """
     if name == "modularity":
         return Objective(at_resolution(level, resolution), 1.0, 0.0, resolution)
+    if math.frexp(resolution)[1] + scale.shift > MAX_BITS:
+        raise InputError(
+            f"resolution={resolution:g} should be at most {math.ldexp(0.5, MAX_BITS - scale.shift):.3g} for weights of "
+            "this size; no nodes share a community if resolution is above the largest weight."
+        )
     two_m = level.gain.two_m
     gain = Gain(two_m, math.ldexp(resolution, scale.shift) * two_m, False)
     nodes = level.kernels.xp.ones(level.n, np.int64)

@@ -16,7 +16,7 @@ from mgclust.outside.rooted_files import RootedFile
 from mgclust.params import Boolean, Choice, Constraint, Integer, Real, Reals
 from mgclust.params.relations import GIVEN, Ignored
 
-__all__ = ["CommunitiesOptions", "FastNewmanOptions"]
+__all__ = ["RESOLUTION", "CommunitiesOptions", "FastNewmanOptions"]
 
 RESOLUTION = Real(above=0, at_most=MAX_RESOLUTION, help="Above 1: smaller communities; below 1: larger communities.")
 WEIGHT = "pass the name of the edge attribute to open_graph(G, weight=...)"
@@ -99,10 +99,10 @@ class CommunitiesOptions(Declaration):
             "modularity", "cpm", help="What communities maximise: modularity, or the constant Potts model."
         ),
         "directed": Boolean(help="Maximise directed modularity: edges lead from their first to their second node."),
-        "resolution": RESOLUTION,
+        # The upper bound depends on the objective; see `Communities`.
+        "resolution": Real(above=0, help="Above 1: smaller communities; below 1: larger communities."),
         "resolutions": Reals(
             above=0,
-            at_most=MAX_RESOLUTION,
             optional=True,
             help="Several resolutions that share the graph, such as 1,0.5,2; the first one gives the labels.",
         ),

@@ -21,7 +21,8 @@ then combined (Ovelgönne and Geyer-Schulz 2013)::
 For the constant Potts model, every second start begins with a cycle that matches all nodes. At high resolutions, most
 communities have two or three nodes, and single moves seldom find the heaviest pairs. Starts that are combined have two
 cycles. Larger graphs have two starts, of which the better is kept. One more start moves the nodes in 64 classes,
-because all leaves of a class join their hub at once, and too many of them lower the quality.
+because all leaves of a class join their hub at once, and too many of them lower the quality. Graphs of up to 131,072
+edges also have a second set of 16 starts, which moves nodes in 16 classes and is combined separately.
 
 If communities are known, local moving begins with them, and there is only this start. Its first sweep checks all nodes,
 because the old graph is not known; later sweeps check only neighbours of moved nodes. Cycles follow only if more than
@@ -90,6 +91,9 @@ EFFORTS = (  # largest number of entries (twice the edges) of a graph, and its l
 )
 HUB_CLASSES = 64  # classes of one more start for the constant Potts model, for hubs that too many nodes join at once
 START_CYCLES, MATCHED_CYCLES = 1, 2  # cycles of starts that are combined; the second if every second start is matched
+# A second set of starts for the constant Potts model, in graphs with more than two starts. Moves in more classes suit
+# graphs with hubs, and fewer classes suit other graphs.
+MORE_STARTS, MORE_CLASSES = 16, 16
 AGREED_CYCLES = 4  # cycles on the graph of the nodes on which all starts agree
 
 
@@ -136,7 +140,9 @@ def communities(
         effort = effort._replace(starts=1, combined=0)
     elif matched:
         effort = effort._replace(starts=max(2, effort.starts))
-    search = _Search(context, effort, memory, for_hubs=matched and known is None)
+    more = matched and known is None and effort.starts > 2 and effort.combined > 0
+    further = (matched and known is None) + (MORE_STARTS + 3 if more else 0)
+    search = _Search(context, effort, memory, further)
     if known is not None:
         best = search.update(level, known, seed * 1009)
     else:
@@ -144,16 +150,13 @@ def communities(
         cycles = effort.cycles
         if effort.combined:
             cycles = MATCHED_CYCLES if matched else START_CYCLES
-        runs = [
-            search.start(level, each, cycles, by_matching=matched and number % 2 == 1)
-            for number, each in enumerate(seeds)
-        ]
-        best = max(runs, key=lambda found: found.modularity)  # the first of equal ones
-        if effort.combined:
-            best = search.combine(level, runs, best, seeds[0])
+        best = search.several(level, seeds, cycles, matched=matched)
         if matched:
-            for_hubs = search.start(level, seeds[0], cycles, classes=HUB_CLASSES)
-            best = max(best, for_hubs, key=lambda found: found.modularity)
+            others = [search.start(level, seeds[0], cycles, classes=HUB_CLASSES)]
+            if more:
+                seeds = [seed * 1009 + start for start in range(MORE_STARTS)]
+                others.append(search.several(level, seeds, cycles, matched=True, classes=MORE_CLASSES))
+            best = max(best, *others, key=lambda found: found.modularity)
     labels = connected_parts(level, best.labels)
     if memory is not None:
         memory.end(labels, search.report)
@@ -170,14 +173,25 @@ class _Search:
     effort : Effort
     memory : SearchMemory or None
         See `communities`.
-    for_hubs : bool
-        Whether one more start follows.
+    further : int
+        Number of starts in addition to those of `effort`.
     """
 
-    def __init__(self, context: Context, effort: Effort, memory: SearchMemory | None, *, for_hubs: bool) -> None:
+    def __init__(self, context: Context, effort: Effort, memory: SearchMemory | None, further: int) -> None:
         self.report: list[dict[str, Any]] = [] if memory is None else memory.resumed_report()
         self._context, self._effort, self._memory = context, effort, memory
-        self._started, self._all = 0, effort.starts + (3 if effort.combined else 0) + for_hubs
+        self._started, self._all = 0, effort.starts + (3 if effort.combined else 0) + further
+
+    def several(
+        self, level: Level, seeds: list[int], cycles: int, *, matched: bool, classes: int | None = None
+    ) -> Found:
+        """Return the best of several starts, combined if `effort` has combined starts."""
+        runs = [
+            self.start(level, seed, cycles, by_matching=matched and number % 2 == 1, classes=classes)
+            for number, seed in enumerate(seeds)
+        ]
+        best = max(runs, key=lambda found: found.modularity)  # the first of equal ones
+        return self.combine(level, runs, best, seeds[0]) if self._effort.combined else best
 
     def start(
         self, level: Level, seed: int, cycles: int, *, by_matching: bool = False, classes: int | None = None

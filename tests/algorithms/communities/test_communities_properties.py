@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from mgclust import Communities, modularity
+from oracles import directed_modularity as oracle
 from oracles import fast_newman as reference
 from support import graphs
 
@@ -72,3 +74,49 @@ def test_modularity_equals_the_definition(graph, k, resolution):
     labels = np.arange(n) * 7 % k
     expected = float(reference.modularity(edges, labels, n, resolution))
     assert modularity(graph, labels, resolution=resolution, client=None) == pytest.approx(expected, abs=1e-13)
+
+
+def parts_of(edges: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """The connected parts of communities."""
+    found = nx.Graph()
+    found.add_nodes_from(range(len(labels)))
+    for u, v, *weight in edges.tolist():
+        if weight != [0.0] and labels[int(u)] == labels[int(v)]:
+            found.add_edge(int(u), int(v))
+    parts = np.empty(len(labels), int)
+    for number, part in enumerate(nx.connected_components(found)):
+        parts[list(part)] = number
+    return parts
+
+
+def quality(which: str, edges: np.ndarray, labels: np.ndarray, resolution: float) -> float:
+    ends, weights = edges[:, :2].astype(int), edges[:, 2] if edges.shape[1] == 3 else np.ones(len(edges))
+    if which == "directed":
+        return oracle.modularity(ends, weights, labels, resolution)
+    if which == "modularity":
+        return float(reference.modularity(edges, labels, len(labels), resolution))
+    sizes = np.unique(labels, return_counts=True)[1]
+    inside = weights[labels[ends[:, 0]] == labels[ends[:, 1]]].sum()
+    return float(inside - resolution * (sizes * (sizes - 1) / 2).sum())
+
+
+@quick
+@given(
+    any_graph(),
+    st.sampled_from(["modularity", "cpm", "directed"]),
+    st.sampled_from([0.2, 1.0, 2.5]),
+    st.integers(0, 3),
+    st.booleans(),
+)
+def test_what_the_page_guarantees(graph, which, resolution, seed, started):
+    """Each community is connected, and none of the partitions with which a fit begins is better."""
+    edges, n = graph
+    init = np.random.default_rng(seed).integers(-1, 4, n) if started else None
+    objective = {"directed": True} if which == "directed" else {"objective": which}
+    model = fit(graph, strategy="parallel", resolution=resolution, random_state=seed, init=init, **objective)
+    assert graphs.connected_communities(edges, model.labels_)
+    found = quality(which, edges, model.labels_, resolution)
+    assert model.quality_ == pytest.approx(found, abs=1e-9)
+    known = np.arange(n) if init is None else np.where(init < 0, n + np.arange(n), init)
+    begin = parts_of(edges, known)
+    assert found >= quality(which, edges, begin, resolution) - 1e-9

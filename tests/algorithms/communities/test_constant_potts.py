@@ -108,6 +108,23 @@ def test_a_start_that_is_far_too_large_falls_apart():
     assert np.array_equal(np.sort(model.labels_), np.arange(n))
 
 
+def test_the_bound_of_the_resolution_follows_the_weights():
+    edges = np.array([(0, 1), (1, 2), (0, 2), (2, 3)])
+    for scale in (1e-310, 1e-30, 1.0, 1e12, 1e200):
+        weights = np.array([3.0, 2.0, 3.0, 1.0]) * scale
+        model = fit((edges, weights), resolution=2 * scale)
+        assert model.labels_.tolist() == [0, 0, 0, 1]
+        assert model.quality_ == pytest.approx(2 * scale, rel=1e-6)
+        with pytest.warns(DegenerateClustersWarning):
+            assert fit((edges, weights), resolution=1e9 * scale).n_clusters_ == 4
+        too_much = min(1e60 * scale, 1e300)
+        with pytest.raises(InputError, match=r"resolution=.* should be at most .* for weights of this size"):
+            fit((edges, weights), resolution=too_much)
+    for wrong in ({"resolution": 2e6}, {"resolutions": [1.0, 2e6]}):
+        with pytest.raises(InputError, match=r"resolutions?=2000000.0 should be a finite number > 0 and <= 1000000"):
+            Communities(client=None, **wrong).fit(edges)
+
+
 def test_several_resolutions_and_what_does_not_go(tmp_path):
     edges, n = graphs.load_graph("karate")
     model = fit((edges, n), resolutions=[0.1, 0.05, 0.3])
