@@ -30,8 +30,8 @@ from mgclust.service.queue.access import ID_PATTERN, Caller
 from mgclust.service.queue.log import JobLog
 from mgclust.service.queue.models import Job, Removal, reading, search_text, writing
 from mgclust.service.queue.quotas import (
-    Limits,
     QuotaExceeded,
+    UserLimits,
     bytes_kept,
     limits_of,
     lock_users,
@@ -118,7 +118,7 @@ class _Quota:
     """Usage of a user: active jobs, all jobs, and bytes."""
 
     owner: str
-    limits: Limits
+    limits: UserLimits
     active: int
     jobs: int
     kept: int

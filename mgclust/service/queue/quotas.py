@@ -13,7 +13,14 @@ from mgclust.service.queue.models import Job, Upload, User
 from mgclust.service.settings import Settings
 
 __all__ = [
-    "BLOCK_BYTES", "Limits", "QuotaExceeded", "bytes_kept", "limits_of", "lock_users", "quota_error", "row_size",
+    "BLOCK_BYTES",
+    "QuotaExceeded",
+    "UserLimits",
+    "bytes_kept",
+    "limits_of",
+    "lock_users",
+    "quota_error",
+    "row_size",
     "size_of_job",
 ]  # fmt: skip
 
@@ -24,18 +31,20 @@ class QuotaExceeded(Exception):
     """A limit of what a user may keep is reached."""
 
 
-class Limits(NamedTuple):
+class UserLimits(NamedTuple):
     """Limits of one user; see the settings of the same names."""
 
     disk_per_user: int
     jobs_per_user: int
 
 
-def limits_of(session: Session, settings: Settings, owner: str) -> Limits:
+def limits_of(session: Session, settings: Settings, owner: str) -> UserLimits:
     """Return the limits of a user: limits that an administrator has set for this user, else the settings."""
     row = session.execute(select(User.disk_limit, User.jobs_limit).where(User.name == owner)).first()
     disk, jobs = (None, None) if row is None else row
-    return Limits(settings.disk_per_user if disk is None else disk, settings.jobs_per_user if jobs is None else jobs)
+    return UserLimits(
+        settings.disk_per_user if disk is None else disk, settings.jobs_per_user if jobs is None else jobs
+    )
 
 
 def size_of_job(settings: Settings, id_: str) -> int:
