@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import time
 import zipfile
-from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 
 from mgclust.datasets import make_bold, make_gaussian_rings
-from support.browser import CHROMIUM, Browser
+from support.browser import CHROMIUM, Browser, sign_in, violations
 from support.service_process import Running
 from support.waiting import wait_for
 
@@ -49,9 +47,10 @@ def job(running, table):
 
 def show(browser, running, job, user="ann"):
     """Open the page of a job, signed in."""
-    browser.open(f"{running.url}/")
-    browser.run(f"sessionStorage.setItem('mgclust-token', {running.token_of(user)[1]!r})")
-    browser.open(f"{running.url}/jobs/{job.id}")
+    path = f"/jobs/{job.id}"
+    browser.open(running.url + path)
+    if browser.run("localStorage.length === 0"):
+        sign_in(browser, running, user, path)
 
 
 def type_in(browser, name, value):
@@ -292,18 +291,6 @@ def test_a_service_that_goes_away_and_comes_back(browser, tmp_path):
         browser.wait("document.querySelector('#title').innerText.includes('CANCELLED')")
     finally:
         service.stop()
-
-
-def violations(browser):
-    """What axe finds wrong, with the elements."""
-    spec = importlib.util.find_spec("axe_core_python")
-    if spec is None:
-        pytest.skip("axe-core-python is not installed")
-    browser.run((Path(spec.submodule_search_locations[0]) / "axe.min.js").read_text(encoding="utf-8") + "; 0")
-    return browser.run(
-        "axe.run({ iframes: false, resultTypes: ['violations'] }).then((found) => found.violations"
-        ".map((each) => `${each.id}: ${each.nodes.map((node) => node.html.slice(0, 120)).join(' | ')}`))"
-    )
 
 
 def ways(browser):

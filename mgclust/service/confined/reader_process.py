@@ -49,10 +49,8 @@ from mgclust.service.confined.inputs import descriptors, open_inputs, ordered_fi
 __all__ = ["main"]
 
 MAX_POINTS = 4_000  # points of the picture on the page
-MAX_RANKED, MAX_UNRANKED = (
-    2_000,
-    3_000,
-)  # rows of the decision graph: of the largest products, and a sample of the others
+# Rows of the decision graph: those with the largest products, and a sample of the others.
+MAX_RANKED, MAX_UNRANKED = 2_000, 3_000
 # Limit for formats that have to be read completely to get some rows: a picture is not worth a longer wait.
 MAX_READ_BYTES = 256 << 20
 PARTIAL_SUFFIXES = (".npy", ".zarr")

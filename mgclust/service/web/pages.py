@@ -67,7 +67,7 @@ class SecurityHeaders:
 def policy(path: str) -> str:
     """Return the content security policy of a path.
 
-    The page of a job shows the report as a document in memory, in a frame without scripts and origin. Such a document
+    The page of a job shows the report as a document in memory, in a frame without scripts. Such a document
     has the policy of the page that creates it, so the page of a job has to allow everything that the report needs:
     styles, and nothing else.
     """
