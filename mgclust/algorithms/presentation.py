@@ -259,6 +259,21 @@ class Presentation:
             **self.scores,
         }
 
+    def all_captions(self) -> dict[str, str]:
+        """Return the captions of all pictures: pictures that several methods have, and the pictures of this method.
+
+        Returns
+        -------
+        dict of str to str
+        """
+        return {
+            "label_slices": "Clusters at their place, over the mean of the series. Dark lines separate neighbouring "
+            "clusters. In the label volume, cluster k has the value k + 1, and the background is 0.",
+            "scatter": "Rows coloured by cluster. Large marks are the cluster centres, if the method has centres. "
+            "Faint rows are in a halo or, with fuzzy c-means, have a second membership of more than half the largest.",
+            **self.captions,
+        }
+
     def lead(self, result: Result) -> list[str]:
         """Return text for the line below the title, in addition to the size of the data and the place of computation.
 

@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
-from pathlib import Path
-
 import pytest
 
-from support.browser import sign_in
+from support.browser import sign_in, violations
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("service"), pytest.mark.timeout(180)]
-
-
-def violations(browser):
-    """What axe finds, if it is installed."""
-    found = importlib.util.find_spec("axe_core_python")
-    if found is None:
-        return []
-    script = (Path(found.submodule_search_locations[0]) / "axe.min.js").read_text(encoding="utf-8")
-    browser.run(f"{script}; 0")
-    browser.run("window.found = null; axe.run().then((each) => { window.found = each.violations; }); 0")
-    browser.wait("window.found !== null")
-    return json.loads(browser.run("JSON.stringify(window.found.map((each) => each.id))"))
 
 
 def test_the_page_of_administrators(running, browser):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import importlib.util
 import json
 import os
 import shutil
@@ -13,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CHROMIUM", "Browser", "sign_in"]
+__all__ = ["CHROMIUM", "Browser", "sign_in", "violations"]
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 WAIT_LIMIT = 60.0
@@ -223,3 +224,14 @@ def sign_in(browser: Browser, running: Any, user: str = "ann", path: str = "/") 
     browser.type(running.token_of(user)[1])
     browser.press("Enter", 13)
     browser.wait("!document.querySelector('#signed-in').hidden")
+
+
+def violations(browser: Browser) -> list[str]:
+    """What axe finds wrong on the page, with the elements. Frames are not searched."""
+    spec = importlib.util.find_spec("axe_core_python")
+    assert spec is not None and spec.submodule_search_locations, "the extra `test` has axe-core-python"
+    browser.run((Path(spec.submodule_search_locations[0]) / "axe.min.js").read_text(encoding="utf-8") + "; 0")
+    return browser.run(
+        "axe.run({ iframes: false, resultTypes: ['violations'] }).then((found) => found.violations"
+        ".map((each) => `${each.id}: ${each.nodes.map((node) => node.html.slice(0, 120)).join(' | ')}`))"
+    )

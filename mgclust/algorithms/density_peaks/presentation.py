@@ -43,6 +43,7 @@ class DensityPeaksPresentation(Presentation):
         "dc": Score("cut-off distance dc"),
         "dc_error": None,
         "dc_fraction": Score("fraction of the pairs within dc"),
+        "gamma_drop": Score("drop of rho * delta after the centres"),
         "halo_rows": Score("rows in the halo"),
         "stability": Score("agreement with the clusters of random halves of the rows (ARI, mean)", ".3f"),
         "intrinsic_dim": Score("intrinsic dimension (TwoNN)"),

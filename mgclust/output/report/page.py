@@ -24,12 +24,6 @@ from mgclust.results.result import Result
 
 __all__ = ["draw_pictures", "draw_views", "draw_volume", "sample_rows", "write_report"]
 
-CAPTIONS = {  # captions of pictures that several methods have
-    "scatter": "Rows coloured by cluster. Large marks are the cluster centres, if the method has centres. Faint rows "
-    "are in a halo or, with fuzzy c-means, have a second membership of more than half the largest.",
-    "label_slices": "Clusters at their place, over the mean of the series. Dark lines separate neighbouring clusters. "
-    "In the label volume, cluster k has the value k + 1, and the background is 0.",
-}
 _VIEWS = (
     "Clusters over the mean of the series. {} The arrow keys also move it. Lines show where the other two slices are."
 )
@@ -268,7 +262,7 @@ def _views(views: SliceViews | None) -> dict[str, Any] | None:
 
 
 def _pictures(shown: Presentation, pictures: Mapping[str, bytes]) -> list[dict[str, Any]]:
-    captions = {**CAPTIONS, **shown.captions}
+    captions = shown.all_captions()
     return [
         {
             "name": name.replace("_", " "),

@@ -33,8 +33,10 @@ from mgclust.data import Dataset
 from mgclust.output.file_run import compared, save
 from mgclust.output.report import sample_index, sample_rows
 from mgclust.outside.json_text import parse_json
+from mgclust.outside.quoting import quoting, shortened
 from mgclust.outside.rooted_files import RootedFile
 from mgclust.params import check_parameters
+from mgclust.plots import cluster_colors
 from mgclust.results.label_agreement import adjusted_rand
 from mgclust.results.result import Result, load_result
 from mgclust.service.confined.caches import cache_folders
@@ -47,6 +49,8 @@ from mgclust.service.confined.inputs import descriptors, open_inputs, ordered_fi
 __all__ = ["main"]
 
 MAX_POINTS = 4_000  # points of the picture on the page
+# Rows of the decision graph: those with the largest products, and a sample of the others.
+MAX_RANKED, MAX_UNRANKED = 2_000, 3_000
 # Limit for formats that have to be read completely to get some rows: a picture is not worth a longer wait.
 MAX_READ_BYTES = 256 << 20
 PARTIAL_SUFFIXES = (".npy", ".zarr")
@@ -59,12 +63,47 @@ def preview(order: dict[str, Any]) -> dict[str, Any]:
     model = _with_centers(order)
     index = sample_index(model.result_.source["shape"], MAX_POINTS)
     labels = model.labels_[index].tolist() if order["labels"] else None
+    quantities = [_quantity(model.result_, axis.name) for axis in model.presentation.decision_graph]
+    centers = model.cluster_centers_indices_
     return {
         "n_clusters": model.n_clusters_,
-        "centers": model.cluster_centers_indices_.tolist(),
+        "centers": centers.tolist(),
+        "places": [list(place) for place in zip(*(each[centers].tolist() for each in quantities), strict=True)],
+        "colors": [f"#{r:02x}{g:02x}{b:02x}" for r, g, b in np.rint(255 * cluster_colors(len(centers))).astype(int)],
+        "warnings": [str(text) for text in model.result_.warnings],
         "sizes": model.result_.cluster_sizes.tolist(),
         "labels": labels,
     }
+
+
+def graph(order: dict[str, Any]) -> dict[str, Any]:
+    """Return the rows of the decision graph with the largest products, and a sample of the others."""
+    result = _result(order)
+    axes = METHODS[result.method].presentation.decision_graph
+    if not axes:
+        raise InputError(f"method={result.method!r} has no decision graph; use its pictures.")
+    right, up = (_quantity(result, axis.name) for axis in axes)
+    product = right * up
+    ranked = np.argsort(-product, kind="stable")[:MAX_RANKED]
+    others = np.setdiff1d(np.arange(len(product)), ranked)
+    others = others[sample_index((len(others), 1), MAX_UNRANKED)]
+    rows = np.concatenate([ranked, others])
+    return {
+        "rows": rows.tolist(),
+        "right": _rounded(right[rows]),
+        "up": _rounded(up[rows]),
+        "ranked": len(ranked),
+        "total": len(product),
+    }
+
+
+def _quantity(result: Result, name: str) -> np.ndarray:
+    return np.asarray(result.arrays[name], dtype=np.float64)
+
+
+def _rounded(values: np.ndarray) -> list[float]:
+    """Return values with eight digits, which make a shorter answer."""
+    return [float(f"{value:.8g}") for value in values.tolist()]
 
 
 def labels(order: dict[str, Any]) -> None:
@@ -87,7 +126,8 @@ def points(order: dict[str, Any]) -> dict[str, Any]:
     except OSError as error:
         return {"index": [], "x": [], "y": [], "why": _unreadable(error)}
     y = sample.rows[:, 1] if dataset.shape[1] > 1 else np.zeros(len(sample.index))
-    return {"index": sample.index.tolist(), "x": sample.rows[:, 0].tolist(), "y": y.tolist()}
+    names = [shortened(name, 40) for name in (dataset.feature_names or [])[:2]] if quoting() else []
+    return {"index": sample.index.tolist(), "x": _rounded(sample.rows[:, 0]), "y": _rounded(y), "names": names}
 
 
 def _unreadable(error: OSError) -> str:
@@ -135,7 +175,7 @@ def agreement(order: dict[str, Any]) -> dict[str, Any]:
 
 
 TASKS: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "preview": preview, "labels": labels, "points": points, "save": save_choice, "agreement": agreement,
+    "preview": preview, "graph": graph, "labels": labels, "points": points, "save": save_choice, "agreement": agreement,
 }  # fmt: skip
 
 

@@ -120,7 +120,8 @@ def waiting_jobs(engine: Engine) -> list[dict[str, Any]]:
             del queues[owner]
     positions: list[tuple[int | None, Any]] = list(enumerate(ordered))
     positions += [(None, row) for row in rows if users[row.owner].disabled is not None]
-    return [{"position": place, **row._mapping} for place, row in positions]
+    names = [column.key for column in columns]
+    return [{"position": place, **dict(zip(names, row, strict=True))} for place, row in positions]
 
 
 def describe_load(engine: Engine, settings: Settings) -> dict[str, Any]:

@@ -13,9 +13,13 @@ from fastapi.responses import FileResponse
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+import mgclust
+
 __all__ = ["SecurityHeaders", "add_pages"]
 
 FOLDER = Path(__file__).parent / "pages"
+# The pages look as the report does.
+PALETTE = Path(mgclust.__file__).parent / "output" / "report" / "templates" / "palette.css"
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 PAGE_POLICY = (
@@ -63,7 +67,7 @@ class SecurityHeaders:
 def policy(path: str) -> str:
     """Return the content security policy of a path.
 
-    The page of a job shows the report as a document in memory, in a frame without scripts and origin. Such a document
+    The page of a job shows the report as a document in memory, in a frame without scripts. Such a document
     has the policy of the page that creates it, so the page of a job has to allow everything that the report needs:
     styles, and nothing else.
     """
@@ -80,10 +84,10 @@ def add_pages(app: FastAPI) -> None:
     The page of a job is at ``/jobs/ID``, the page that compares jobs at ``/compare``, and the page of administrators at
     ``/admin``.
     """
-    names = {path.name for path in FOLDER.iterdir() if path.suffix in TYPES}
+    files = {path.name: path for path in (*FOLDER.iterdir(), PALETTE) if path.suffix in TYPES}
 
     def page(request: Request, name: str) -> Response:
-        path = FOLDER / name
+        path = files[name]
         file = FileResponse(path, media_type=TYPES[path.suffix], stat_result=path.stat())
         tag = file.headers["etag"]
         if request.headers.get("if-none-match", "").removeprefix("W/") == tag:
@@ -120,6 +124,6 @@ def add_pages(app: FastAPI) -> None:
 
     @app.get("/pages/{name}", include_in_schema=False)
     def part(request: Request, name: str) -> Response:
-        if name not in names:
+        if name not in files:
             raise HTTPException(404)
         return page(request, name)

@@ -29,10 +29,12 @@ from mgclust.service.settings import Settings
 
 __all__ = [
     "CenterChoice",
+    "DecisionGraph",
     "Preview",
     "PreviewRequest",
     "ProjectedPoints",
     "SaveRequest",
+    "graph_of",
     "labels_file",
     "points_of",
     "preview",
@@ -79,7 +81,22 @@ class Preview(BaseModel):
     n_clusters: int
     centers: list[int]
     sizes: list[int]
+    places: list[tuple[float, float]] = Field(
+        description="Each centre in the decision graph, if there is one: right, up."
+    )
+    colors: list[str] = Field(description="Colour of each cluster, as in the pictures of the report.")
+    warnings: list[Annotated[str, AfterValidator(printable)]] = Field(description="Reasons to doubt these centres.")
     labels: list[int] | None = Field(default=None, description="Labels of the rows of /points, if requested.")
+
+
+class DecisionGraph(BaseModel):
+    """Rows of a decision graph: those with the largest products of both quantities, and a sample of the others."""
+
+    rows: list[int] = Field(description="Row numbers; the first `ranked` rows by decreasing product, then the sample.")
+    right: list[float] = Field(description="The first quantity of these rows.")
+    up: list[float] = Field(description="The second quantity of these rows.")
+    ranked: int
+    total: int = Field(description="Number of rows of the result.")
 
 
 class ProjectedPoints(BaseModel):
@@ -88,6 +105,9 @@ class ProjectedPoints(BaseModel):
     index: list[int]
     x: list[float]
     y: list[float]
+    names: list[Annotated[str, AfterValidator(printable)]] = Field(
+        [], description="Names of the two features, if known."
+    )
     why: Annotated[str, AfterValidator(printable)] | None = Field(None, description="The reason if there are no rows.")
 
 
@@ -110,6 +130,17 @@ def preview(readers: Readers, result: RootedFile, wanted: PreviewRequest) -> Pre
     """
     order = {"do": "preview", "result": result.order(), "centers": wanted.given(), "labels": wanted.answer == "points"}
     return readers.serve(order, Preview.model_validate)
+
+
+def graph_of(readers: Readers, result: RootedFile) -> DecisionGraph:
+    """Read the decision graph of a result.
+
+    Raises
+    ------
+    InputError
+        The result is of another method.
+    """
+    return readers.serve({"do": "graph", "result": result.order()}, DecisionGraph.model_validate)
 
 
 def labels_file(
@@ -149,7 +180,7 @@ def points_of(readers: Readers, engine: Engine, settings: Settings, job: Job, re
         order = {"do": "points", "result": result.order(), **_read_by(engine, settings, job)}
         return readers.serve(order, ProjectedPoints.model_validate)
     except LimitExceeded as error:
-        return ProjectedPoints(index=[], x=[], y=[], why=str(error))
+        return ProjectedPoints(index=[], x=[], y=[], names=[], why=str(error))
 
 
 def save_as_job(

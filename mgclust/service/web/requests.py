@@ -257,7 +257,9 @@ def describe_methods() -> dict[str, Any]:
     return {
         name: {
             "title": method.presentation.title_of(name),
-            "scores": {score: words.name for score, words in method.presentation.all_scores().items() if words},
+            # Null: the score is not shown. The order of the captions is the order in which pictures are shown.
+            "scores": {score: words and words.name for score, words in method.presentation.all_scores().items()},
+            "captions": method.presentation.all_captions(),
             "summary": method.summary(),
             "reads": method.opens,
             "centers": {

@@ -1,19 +1,14 @@
-// Drawings: the decision graph with its box, rows coloured by cluster, sizes of clusters.
+// Drawings: the decision graph with its box and zoom, the products of its quantities, rows by cluster, sizes of clusters.
 
-const LEFT = 52;
-const BOTTOM = 30;
-const EDGE = 14;
-const MAX_DISCS = 20000; // more points are drawn as a density of pixels
+const EDGE = 12; // free space to the right of a plot
+const TOP = 26; // for the title of the vertical axis
+const BOTTOM = 40; // for labels and the title of the horizontal axis
+const GAP = 8; // between labels
+const FONT = "12px system-ui, sans-serif";
 const KEY_STEP = 0.01; // fraction of the width or height by which an arrow key moves
-
-function dark() {
-  return matchMedia("(prefers-color-scheme: dark)").matches;
-}
-
-// These colours differ from those in reports, because they follow the light or dark scheme of the page.
-export function clusterColour(k) {
-  return `hsl(${(215 + 137.508 * k) % 360} 62% ${dark() ? 62 : 44}%)`;
-}
+const ZOOM = 1.5; // factor of a step of the zoom
+const REACH = 14; // pixels from the pointer within which a row is named
+const NONE = "#a9aeb6"; // of rows without a cluster, as in reports
 
 function colour(name, of) {
   return getComputedStyle(of).getPropertyValue(name).trim();
@@ -28,225 +23,372 @@ function prepared(canvas) {
   const context = canvas.getContext("2d");
   context.setTransform(scale, 0, 0, scale, 0, 0);
   context.clearRect(0, 0, width, height);
-  return { context, width, height, scale };
+  context.font = FONT;
+  return { context, width, height };
 }
 
-function extent(values) {
-  let low = Infinity;
-  let high = -Infinity;
-  for (const value of values) {
-    if (value < low) low = value;
-    if (value > high) high = value;
+function disc(context, x, y, radius) {
+  context.beginPath();
+  context.arc(x, y, radius, 0, 7);
+  context.fill();
+}
+
+export function number(value) {
+  if (value && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e7)) return value.toExponential(2).replace(/\.?0+e\+?/, "e");
+  return value.toLocaleString("en", { maximumSignificantDigits: 6 });
+}
+
+// An axis from one value to another; values to positions from 0 to 1.
+export class Scale {
+  constructor(low, high, log = false) {
+    const same = !(low < high);
+    Object.assign(this, { log, low: same ? (log ? low / 2 : low - 1) : low, high: same ? (log ? high * 2 : high + 1) : high });
+    [this.first, this.last] = [this.bent(this.low), this.bent(this.high)];
   }
-  return low < high ? [low, high] : [low - 1, low + 1];
+
+  bent(value) {
+    return this.log ? Math.log(Math.max(value, this.low)) : value; // zeros, which have no logarithm, are at the end
+  }
+
+  at(value) {
+    if (value === Infinity) return 1;
+    return (this.bent(value) - this.first) / (this.last - this.first);
+  }
+
+  value(at) {
+    const bent = this.first + at * (this.last - this.first);
+    return this.log ? Math.exp(bent) : bent;
+  }
+
+  ticks() {
+    const found = [];
+    if (this.log && this.high / this.low >= 10) {
+      const factors = this.high / this.low < 1e3 ? [1, 2, 5] : [1];
+      for (let power = Math.floor(Math.log10(this.low)); power <= Math.log10(this.high); power++) {
+        for (const factor of factors) found.push(Number((factor * 10 ** power).toPrecision(1)));
+      }
+      return found.filter((tick) => tick >= this.low && tick <= this.high);
+    }
+    const rough = (this.high - this.low) / 5;
+    const power = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 5, 10].find((factor) => factor * power >= rough) * power;
+    for (let at = Math.ceil(this.low / step); at * step <= this.high; at++) found.push(Number((at * step).toPrecision(12)));
+    return found;
+  }
 }
 
-function ticks(low, high) {
-  const rough = (high - low) / 5;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].find((factor) => factor * power >= rough) * power;
-  const found = [];
-  for (let at = Math.ceil(low / step); at * step <= high; at++) found.push(Number((at * step).toPrecision(12)));
-  return found;
+// Draw axes with their titles. The labels are measured first. Return the plot's place in the canvas.
+function frame(canvas, context, width, height, x, y, titles) {
+  const labels = y.ticks().map((tick) => [tick, number(tick)]);
+  const left = GAP + Math.max(20, ...labels.map(([, text]) => context.measureText(text).width)) + GAP;
+  const plot = { left, top: TOP, width: Math.max(1, width - left - EDGE), height: Math.max(1, height - TOP - BOTTOM) };
+  context.fillStyle = colour("--quiet", canvas);
+  context.strokeStyle = colour("--line", canvas);
+  context.textAlign = "right";
+  let last = Infinity;
+  for (const [tick, text] of labels) {
+    const at = TOP + (1 - y.at(tick)) * plot.height;
+    context.strokeRect(left, at, plot.width, 0);
+    if (last - at < 14) continue;
+    context.fillText(text, left - GAP, at + 4);
+    last = at;
+  }
+  context.textAlign = "left";
+  let end = 0;
+  for (const tick of x.ticks()) {
+    const text = number(tick);
+    const wide = context.measureText(text).width;
+    const start = Math.min(width - wide - 1, left + x.at(tick) * plot.width - wide / 2);
+    if (start < end) continue;
+    context.fillText(text, start, height - BOTTOM + 16);
+    end = start + wide + GAP;
+  }
+  context.fillText(`↑ ${titles[1]}`, GAP, 15, width - 2 * GAP);
+  context.textAlign = "right";
+  context.fillText(`${titles[0]} →`, width - EDGE, height - 6, width - 2 * GAP);
+  return plot;
+}
+
+function dashed(context, canvas, ...line) {
+  context.strokeStyle = colour("--text", canvas);
+  context.setLineDash([4, 3]);
+  context.strokeRect(...line);
+  context.setLineDash([]);
+}
+
+// Position of an event in a plot, from 0 to 1 from the lower left.
+function within(canvas, plot, event) {
+  const edge = canvas.getBoundingClientRect();
+  const x = (event.clientX - edge.left - plot.left) / plot.width;
+  const y = 1 - (event.clientY - edge.top - plot.top) / plot.height;
+  return [x, y].map((share) => Math.max(0, Math.min(1, share)));
+}
+
+function least(values) {
+  let found = Infinity;
+  for (const value of values) if (value > 0 && value < found) found = value;
+  return found === Infinity ? 1 : found;
+}
+
+// Whether a linear axis would press most centres into its lowest tenth; reports decide in the same way.
+function squeezed(values, centers) {
+  const sorted = [...centers].sort((a, b) => a - b);
+  return sorted.length > 2 && sorted[sorted.length >> 1] < 0.1 * Math.max(...values);
 }
 
 export class Graph {
-  // `names` are the names of two values per row, `right` and `up` the values. `chosen` is called with the limits NAME_min
-  // and NAME_max of the box; an upper limit beyond all rows is null.
-  constructor(canvas, overlay, names, right, up, chosen) {
-    Object.assign(this, { canvas, overlay, names, right, up, chosen, corners: null });
-    const some = right.length > 0;
-    this.x = some ? extent(right) : [0, 1];
-    this.y = some ? [0, extent(up)[1]] : [0, 1];
+  // `axes` have names and words, `data` is the answer of /graph. `chosen` is called with the limits NAME_min and NAME_max
+  // of the box; an upper limit beyond all rows is null. `pointed` is called with the index of a row, or null.
+  constructor(canvas, overlay, axes, data, chosen, pointed) {
+    Object.assign(this, { canvas, overlay, axes, data, chosen, pointed, box: null, log: null, zoom: null, drags: "choose" });
+    this.told = { centers: [], places: [], colors: [] };
     overlay.addEventListener("pointerdown", (event) => this.begin(event));
-    overlay.addEventListener("pointermove", (event) => this.drag(event));
-    for (const end of ["pointerup", "pointercancel"]) overlay.addEventListener(end, () => (this.anchor = null));
+    overlay.addEventListener("pointermove", (event) => this.move(event));
+    overlay.addEventListener("pointerleave", () => this.point(null));
+    for (const end of ["pointerup", "pointercancel"]) overlay.addEventListener(end, (event) => this.end(event.type === "pointerup"));
     overlay.addEventListener("keydown", (event) => this.key(event));
+    overlay.addEventListener("dblclick", () => this.show(null));
   }
 
-  inner() {
-    const { width, height } = this.canvas.getBoundingClientRect();
-    return { width: width - LEFT - EDGE, height: height - BOTTOM - EDGE };
+  // Scales of the whole graph, or of the part that is shown.
+  scales(zoom = this.zoom) {
+    if (zoom) return zoom.map(([low, high]) => new Scale(low, high, this.log));
+    const { right, up } = this.data;
+    const lows = this.log ? [least(right), least(up) / 2] : [Math.min(...right), 0];
+    return [right, up].map((values, axis) => new Scale(lows[axis], Math.max(...values), this.log));
   }
 
-  // Position of a row in the plot, from 0 to 1 from the lower left, by its two values.
-  share(right, up) {
-    return [(right - this.x[0]) / (this.x[1] - this.x[0]), (up - this.y[0]) / (this.y[1] - this.y[0])];
+  show(zoom) {
+    this.zoom = zoom;
+    this.draw();
   }
 
-  draw(centers) {
-    const { context, width, height, scale } = prepared(this.canvas);
-    const inner = this.inner();
-    context.font = "12px system-ui, sans-serif";
+  // Show a part that is smaller by a factor, around the middle.
+  magnify(factor) {
+    const half = 0.5 / factor;
+    const part = this.scales().map((scale) => [scale.value(0.5 - half), scale.value(0.5 + half)]);
+    const whole = this.scales(null);
+    const clipped = part.map(([low, high], axis) => [Math.max(low, whole[axis].low), Math.min(high, whole[axis].high)]);
+    this.show(clipped.every(([low, high], axis) => low === whole[axis].low && high === whole[axis].high) ? null : clipped);
+  }
+
+  draw(told = this.told) {
+    this.told = told;
+    const { right, up } = this.data;
+    this.log ??= [right, up].some((values, axis) => squeezed(values, told.places.map((place) => place[axis])));
+    const { context, width, height } = prepared(this.canvas);
+    if (!width) return;
+    const [x, y] = this.scales();
+    this.plot = frame(this.canvas, context, width, height, x, y, this.axes.map(({ words }) => words));
+    const place = (a, b) => [this.plot.left + x.at(a) * this.plot.width, this.plot.top + (1 - y.at(b)) * this.plot.height];
+    context.save();
+    context.beginPath();
+    context.rect(this.plot.left - 6, this.plot.top - 6, this.plot.width + 12, this.plot.height + 12);
+    context.clip();
     context.fillStyle = colour("--quiet", this.canvas);
-    context.strokeStyle = colour("--line", this.canvas);
-    context.textAlign = "center";
-    for (const tick of ticks(...this.x)) {
-      const at = LEFT + this.share(tick, 0)[0] * inner.width;
-      context.fillText(tick.toLocaleString("en"), at, height - BOTTOM + 18);
-    }
-    context.textAlign = "right";
-    for (const tick of ticks(...this.y)) {
-      const at = EDGE + (1 - this.share(0, tick)[1]) * inner.height;
-      context.fillText(tick.toLocaleString("en"), LEFT - 8, at + 4);
-      context.strokeRect(LEFT, at, width - LEFT - EDGE, 0);
-    }
-    if (this.right.length <= MAX_DISCS) this.drawDiscs(context, inner);
-    else this.drawDensity(context, inner, scale);
-    for (let k = Math.min(centers.length, MAX_DISCS) - 1; k >= 0; k--) {
-      const [x, y] = this.share(this.right[centers[k]], this.up[centers[k]]);
-      context.fillStyle = clusterColour(k);
-      context.beginPath();
-      context.arc(LEFT + x * inner.width, EDGE + (1 - y) * inner.height, 5, 0, 7);
-      context.fill();
-    }
-    this.drawBox();
-  }
-
-  drawDiscs(context, inner) {
-    context.fillStyle = colour("--quiet", this.canvas);
-    context.globalAlpha = 0.6;
-    for (let i = 0; i < this.right.length; i++) {
-      const [x, y] = this.share(this.right[i], this.up[i]);
-      context.beginPath();
-      context.arc(LEFT + x * inner.width, EDGE + (1 - y) * inner.height, 2, 0, 7);
-      context.fill();
-    }
+    context.globalAlpha = 0.55;
+    this.positions = right.map((value, i) => place(value, up[i]));
+    for (const [a, b] of this.positions) disc(context, a, b, 2);
     context.globalAlpha = 1;
-  }
-
-  // The opacity of a pixel depends on its number of rows; a million rows take some milliseconds.
-  drawDensity(context, inner, scale) {
-    const wide = Math.max(1, Math.round(inner.width * scale));
-    const high = Math.max(1, Math.round(inner.height * scale));
-    const counts = new Uint32Array(wide * high);
-    const [x0, x1] = this.x;
-    const [y0, y1] = this.y;
-    let most = 1;
-    for (let i = 0; i < this.right.length; i++) {
-      const x = Math.min(wide - 1, Math.floor(((this.right[i] - x0) / (x1 - x0)) * wide));
-      const y = Math.min(high - 1, Math.floor((1 - (this.up[i] - y0) / (y1 - y0)) * high));
-      const count = ++counts[y * wide + x];
-      if (count > most) most = count;
+    context.strokeStyle = colour("--card", this.canvas);
+    for (let k = told.places.length - 1; k >= 0; k--) {
+      context.fillStyle = told.colors[k];
+      disc(context, ...place(...told.places[k]), 5);
+      context.stroke();
     }
-    const image = new ImageData(wide, high);
-    const grey = dark() ? 170 : 80;
-    const faintest = 120; // a single row is visible
-    for (let at = 0; at < counts.length; at++) {
-      if (!counts[at]) continue;
-      image.data.fill(grey, 4 * at, 4 * at + 3);
-      image.data[4 * at + 3] = faintest + (255 - faintest) * (Math.log(counts[at]) / Math.log(most + 1));
-    }
-    // Draw from another canvas: unlike `putImageData`, this keeps the content below.
-    const layer = new OffscreenCanvas(wide, high);
-    layer.getContext("2d").putImageData(image, 0, 0);
-    context.drawImage(layer, LEFT, EDGE, inner.width, inner.height);
+    context.restore();
+    this.drawBox();
   }
 
   drawBox() {
     const { context } = prepared(this.overlay);
-    if (!this.corners) return;
-    const inner = this.inner();
-    const [x0, y0, x1, y1] = this.corners;
-    const box = [
-      LEFT + x0 * inner.width, EDGE + (1 - y1) * inner.height, (x1 - x0) * inner.width, (y1 - y0) * inner.height,
-    ];
+    if (!this.plot) return;
     const accent = colour("--accent", this.overlay);
-    context.globalAlpha = 0.14;
-    context.fillStyle = accent;
-    context.fillRect(...box);
-    context.globalAlpha = 1;
-    context.strokeStyle = accent;
-    context.lineWidth = 2;
-    context.strokeRect(...box);
+    const rectangle = ([x0, y0, x1, y1]) => [
+      this.plot.left + x0 * this.plot.width, this.plot.top + (1 - y1) * this.plot.height,
+      (x1 - x0) * this.plot.width, (y1 - y0) * this.plot.height,
+    ];
+    if (this.box) {
+      context.fillStyle = context.strokeStyle = accent;
+      context.lineWidth = 2;
+      context.globalAlpha = 0.14;
+      context.fillRect(...rectangle(this.corners()));
+      context.globalAlpha = 1;
+      context.strokeRect(...rectangle(this.corners()));
+    }
+    context.lineWidth = 1;
+    if (this.lens) dashed(context, this.overlay, ...rectangle(this.lens));
+    if (this.pointedAt != null) {
+      context.strokeStyle = colour("--text", this.overlay);
+      context.beginPath();
+      context.arc(...this.positions[this.pointedAt], 7, 0, 7);
+      context.stroke();
+    }
+  }
+
+  // Corners of the box in the part that is shown: left, low, right, high.
+  corners() {
+    const [x, y] = this.scales();
+    const [low, high] = this.box;
+    return [x.at(low[0]), y.at(low[1]), x.at(high[0]), y.at(high[1])].map((share) => Math.max(0, Math.min(1, share)));
   }
 
   // Show a box with these limits; null: no box.
-  place(box) {
-    const limits = ["min", "max"].map((end) => this.names.map((name) => box?.[`${name}_${end}`]));
-    if (limits.flat().every((limit) => limit === undefined)) this.corners = null;
-    else {
-      const [low, high] = [0, Infinity].map((none, end) => this.share(...limits[end].map((limit) => limit ?? none)));
-      this.corners = [...low, ...high].map((share) => Math.max(0, Math.min(1, share)));
-    }
+  place(limits) {
+    const [low, high] = ["min", "max"].map((end) => this.axes.map(({ name }) => limits?.[`${name}_${end}`]));
+    const none = [...low, ...high].every((limit) => limit === undefined);
+    this.box = none ? null : [low.map((limit) => limit ?? 0), high.map((limit) => limit ?? Infinity)];
     this.drawBox();
-  }
-
-  at(event) {
-    const edge = this.overlay.getBoundingClientRect();
-    const inner = this.inner();
-    const x = (event.clientX - edge.left - LEFT) / inner.width;
-    const y = 1 - (event.clientY - edge.top - EDGE) / inner.height;
-    return [x, y].map((share) => Math.max(0, Math.min(1, share)));
   }
 
   begin(event) {
-    if (event.button > 0) return;
+    if (event.button > 0 || !this.plot) return;
     this.overlay.setPointerCapture(event.pointerId);
-    this.anchor = this.at(event);
+    this.anchor = within(this.overlay, this.plot, event);
   }
 
-  drag(event) {
-    if (!this.anchor) return;
-    const [x, y] = this.at(event);
+  move(event) {
+    if (!this.plot) return;
+    if (!this.anchor) {
+      this.point(this.nearest(event));
+      return;
+    }
+    const [x, y] = within(this.overlay, this.plot, event);
     const [ax, ay] = this.anchor;
-    this.corners = [Math.min(x, ax), Math.min(y, ay), Math.max(x, ax), Math.max(y, ay)];
-    this.tell();
+    const corners = [Math.min(x, ax), Math.min(y, ay), Math.max(x, ax), Math.max(y, ay)];
+    if (this.drags === "zoom") {
+      this.lens = corners;
+      this.drawBox();
+    } else this.tell(corners);
+  }
+
+  end(done) {
+    const lens = this.lens;
+    this.anchor = this.lens = null;
+    if (!lens) return;
+    const [x, y] = this.scales();
+    const [x0, y0, x1, y1] = lens;
+    if (done && x1 - x0 > 0.01 && y1 - y0 > 0.01) this.show([[x.value(x0), x.value(x1)], [y.value(y0), y.value(y1)]]);
+    else this.drawBox();
+  }
+
+  nearest(event) {
+    const edge = this.overlay.getBoundingClientRect();
+    let [found, best] = [null, REACH ** 2];
+    this.positions.forEach(([x, y], i) => {
+      const distance = (x + edge.left - event.clientX) ** 2 + (y + edge.top - event.clientY) ** 2;
+      if (distance < best) [found, best] = [i, distance];
+    });
+    return found;
+  }
+
+  point(index) {
+    if (index === (this.pointedAt ?? null)) return;
+    this.pointedAt = index;
+    this.drawBox();
+    this.pointed(index);
   }
 
   key(event) {
+    const zooms = { "+": () => this.magnify(ZOOM), "-": () => this.magnify(1 / ZOOM), 0: () => this.show(null) };
     const moves = { ArrowLeft: [-KEY_STEP, 0], ArrowRight: [KEY_STEP, 0], ArrowDown: [0, -KEY_STEP], ArrowUp: [0, KEY_STEP] };
     const move = moves[event.key];
-    if (!move) return;
+    if (!(move || zooms[event.key]) || !this.plot) return;
     event.preventDefault();
-    this.corners ??= [0.2, 0.2, 1, 1];
+    if (!move) {
+      zooms[event.key]();
+      return;
+    }
+    const corners = this.box ? this.corners() : [0.2, 0.2, 1, 1];
     const first = event.shiftKey ? 2 : 0;
     for (const axis of [0, 1]) {
-      const moved = Math.max(0, Math.min(1, this.corners[first + axis] + move[axis]));
-      const other = this.corners[2 - first + axis];
-      this.corners[first + axis] = first ? Math.max(moved, other) : Math.min(moved, other);
+      const moved = Math.max(0, Math.min(1, corners[first + axis] + move[axis]));
+      const other = corners[2 - first + axis];
+      corners[first + axis] = first ? Math.max(moved, other) : Math.min(moved, other);
     }
-    this.tell();
+    this.tell(corners);
   }
 
-  tell() {
+  // The box has new corners.
+  tell([x0, y0, x1, y1]) {
+    const [x, y] = this.scales();
+    const whole = this.scales(null);
+    const upper = (scale, at, axis) => (at >= 1 && scale.high >= whole[axis].high ? null : scale.value(at));
+    const high = [upper(x, x1, 0), upper(y, y1, 1)];
+    this.box = [[x.value(x0), y.value(y0)], high.map((limit) => limit ?? Infinity)];
     this.drawBox();
-    const [x0, y0, x1, y1] = this.corners;
-    const of = (share, [low, high]) => low + share * (high - low);
-    const [right, up] = this.names;
+    const [right, up] = this.axes.map(({ name }) => name);
     this.chosen({
-      [`${right}_min`]: of(x0, this.x), [`${up}_min`]: of(y0, this.y),
-      [`${right}_max`]: x1 >= 1 ? null : of(x1, this.x), [`${up}_max`]: y1 >= 1 ? null : of(y1, this.y),
+      [`${right}_min`]: this.box[0][0], [`${up}_min`]: this.box[0][1], [`${right}_max`]: high[0], [`${up}_max`]: high[1],
     });
   }
 }
 
+// The products of both quantities by rank: the number of clusters is where they fall. A click chooses a number.
+export class Ranks {
+  constructor(canvas, data, chosen, pointed) {
+    Object.assign(this, { canvas, data });
+    this.products = data.right.slice(0, data.ranked).map((value, i) => value * data.up[i]);
+    canvas.addEventListener("pointermove", (event) => pointed(this.index(event)));
+    canvas.addEventListener("pointerleave", () => pointed(null));
+    canvas.addEventListener("click", (event) => {
+      const index = this.index(event);
+      if (index !== null) chosen(index + 1);
+    });
+  }
+
+  index(event) {
+    if (!this.plot) return null;
+    return Math.min(this.shown, Math.max(1, Math.round(this.x.value(within(this.canvas, this.plot, event)[0])))) - 1;
+  }
+
+  draw(told) {
+    const { context, width, height } = prepared(this.canvas);
+    if (!width) return;
+    this.shown = Math.min(this.products.length, Math.max(30, 3 * told.centers.length));
+    const products = this.products.slice(0, this.shown);
+    const floor = least(products);
+    this.x = new Scale(1, this.shown, this.shown > 60);
+    const y = new Scale(floor, Math.max(floor, ...products), true);
+    this.plot = frame(this.canvas, context, width, height, this.x, y, ["rank", "product of both"]);
+    const clusters = new Map(told.centers.map((row, k) => [row, k]));
+    const grey = colour("--quiet", this.canvas);
+    products.forEach((product, i) => {
+      const k = clusters.get(this.data.rows[i]);
+      context.fillStyle = k === undefined ? grey : told.colors[k];
+      disc(context, this.plot.left + this.x.at(i + 1) * this.plot.width, this.plot.top + (1 - y.at(product)) * this.plot.height, 3.5);
+    });
+    if (told.centers.length < this.shown) {
+      const at = this.plot.left + this.x.at(told.centers.length + 0.5) * this.plot.width;
+      dashed(context, this.canvas, at, this.plot.top, 0, this.plot.height);
+    }
+  }
+}
+
 // Rows by two features, coloured by cluster.
-export function drawMap(canvas, points, labels) {
+export function drawMap(canvas, points, labels, colors, names) {
   const { context, width, height } = prepared(canvas);
   if (!width) return;
-  const [x0, x1] = extent(points.x);
-  const [y0, y1] = extent(points.y);
-  const colours = new Map();
+  const [x, y] = [points.x, points.y].map((values) => new Scale(Math.min(...values), Math.max(...values)));
+  const plot = frame(canvas, context, width, height, x, y, names);
   for (let i = 0; i < labels.length; i++) {
-    if (!colours.has(labels[i])) colours.set(labels[i], clusterColour(labels[i]));
-    context.fillStyle = colours.get(labels[i]);
-    const x = EDGE + ((points.x[i] - x0) / (x1 - x0)) * (width - 2 * EDGE);
-    const y = height - EDGE - ((points.y[i] - y0) / (y1 - y0)) * (height - 2 * EDGE);
-    context.fillRect(x - 1.5, y - 1.5, 3, 3);
+    context.fillStyle = colors[labels[i]] || NONE;
+    context.fillRect(plot.left + x.at(points.x[i]) * plot.width - 1.5, plot.top + (1 - y.at(points.y[i])) * plot.height - 1.5, 3, 3);
   }
 }
 
 // One bar per cluster, the largest first.
-export function drawSizes(place, sizes) {
-  const canvas = place.querySelector("canvas") || place.appendChild(document.createElement("canvas"));
+export function drawSizes(canvas, sizes, colors) {
   const { context, width, height } = prepared(canvas);
+  if (!width) return;
   const order = Array.from(sizes.keys()).sort((a, b) => sizes[b] - sizes[a]);
-  const step = Math.min(28, width / order.length);
+  const [x, y] = [new Scale(0, order.length), new Scale(0, sizes[order[0]])];
+  const plot = frame(canvas, context, width, height, x, y, ["clusters", "rows"]);
+  const step = plot.width / order.length;
   const gap = step > 4 ? 2 : 0;
   for (const [at, k] of order.entries()) {
-    const tall = Math.max(1, (sizes[k] / sizes[order[0]]) * height);
-    context.fillStyle = clusterColour(k);
-    context.fillRect(at * step, height - tall, Math.max(step - gap, 0.5), tall);
+    const tall = Math.max(1, y.at(sizes[k]) * plot.height);
+    context.fillStyle = colors[k];
+    context.fillRect(plot.left + at * step, plot.top + plot.height - tall, Math.max(step - gap, 0.5), tall);
   }
 }

@@ -5,14 +5,22 @@ import { showDecision } from "./recenter.js";
 import { ask, askJson, events, post, start } from "./session.js";
 import { FAULTS, bytes, duration, element, facts, figure, figures, paceOf, show, sourceName, timeOf } from "./words.js";
 
+const MAX_PICTURES = 2;
 const MAX_BLOB_BYTES = 500e6; // a browser holds a file in memory before it saves it
 const LOG_POLL_MS = 3000;
+const RETRY_MS = 2000;
 const by = (id) => document.getElementById(id);
 const id = decodeURIComponent(location.pathname.split("/").pop());
 const path = `/jobs/${encodeURIComponent(id)}`;
-let methodInfo = { title: "", scores: {}, centers: {} }; // the service's description of the method
+let methodInfo = { title: "", scores: {}, captions: {}, centers: {} }; // the service's description of the method
 let shown = null; // the attempt whose result is on the page
+let files = [];
 let last = null;
+
+// Show an error of the service. The page says in one place, and only as long as it is true, that the service is away.
+function complain(error) {
+  if (error.status !== 0) show("problem", error.message);
+}
 
 function describe(job) {
   last = job;
@@ -37,7 +45,8 @@ function describe(job) {
   by("fault").textContent = FAULTS[job.fault] || "";
   by("warned").hidden = !job.warnings?.length;
   by("warnings").replaceChildren(...(job.warnings || []).map((text) => element("li", text)));
-  const scores = Object.entries(job.scores || {}).map(([name, value]) => [methodInfo.scores[name] || name.replaceAll("_", " "), figure(value)]);
+  const named = Object.entries(job.scores || {}).filter(([name]) => methodInfo.scores[name] !== null);
+  const scores = named.map(([name, value]) => [methodInfo.scores[name] || name.replaceAll("_", " "), figure(value)]);
   figures(by("scores"), [...new Map(scores)]); // show a score that has two names once
   facts(by("request"), requestOf(job));
 }
@@ -71,6 +80,7 @@ function requestOf(job) {
   return told;
 }
 
+// Show the job until it has ended. While the service does not answer, try again.
 async function follow() {
   show("problem", "");
   try {
@@ -85,19 +95,20 @@ async function follow() {
     if (last?.state === "SUCCEEDED" && shown !== last.attempt) await showResult(last);
     if (by("log-part").open) await showLog();
   } catch (error) {
-    show("problem", error.message);
+    if (error.status === 0) setTimeout(follow, RETRY_MS);
+    else complain(error);
   }
 }
 
 async function showResult(job) {
+  files = await askJson(`${path}/files`);
   shown = job.attempt;
-  const files = await askJson(`${path}/files`);
   by("result").hidden = false;
   by("files").replaceChildren(...files.map(fileEntry));
-  const asks = [];
-  if (files.some((file) => file.name === "report.html")) asks.push(showReport());
-  if (Object.keys(methodInfo.centers).length) asks.push(showDecision(path, job, methodInfo, download));
-  await Promise.all(asks);
+  by("report").hidden = !files.some((file) => file.name === "report.html");
+  if (by("report").open) await showReport();
+  if (Object.keys(methodInfo.centers).length) await showDecision(path, job, methodInfo, download);
+  else await showPictures();
 }
 
 function fileEntry(file) {
@@ -105,18 +116,38 @@ function fileEntry(file) {
   const button = element("button", "Download");
   button.type = "button";
   button.setAttribute("aria-label", `Download ${file.name}`);
-  const where = `${path}/files/${file.name.split("/").map(encodeURIComponent).join("/")}`;
-  button.addEventListener("click", () => {
-    if (file.size > MAX_BLOB_BYTES) {
-      by("download-state").textContent = `${file.name} is too large for a browser; fetch it with: mgclust result ${id} -o DIR`;
-    } else download(file.name.replaceAll("/", "_"), () => ask(where));
-  });
+  button.addEventListener("click", () => download(file.name.replaceAll("/", "_"), () => ask(addressOf(file)), file.size));
   item.append(element("span", `${file.name} (${bytes(file.size)})`), button);
   return item;
 }
 
+function addressOf(file) {
+  return `${path}/files/${file.name.split("/").map(encodeURIComponent).join("/")}`;
+}
+
+// Show the pictures of the method that say most; the report has all of them.
+async function showPictures() {
+  const order = Object.keys(methodInfo.captions);
+  const rank = (name) => (order.includes(name) ? order.indexOf(name) : order.length);
+  const named = files.map((file) => [file, file.name.replace(/\.png$/, "")]).filter(([file, name]) => file.name === `${name}.png` && !name.includes("/"));
+  named.sort(([, a], [, b]) => rank(a) - rank(b));
+  const figures = await Promise.all(named.slice(0, MAX_PICTURES).map(async ([file, name]) => {
+    const image = element("img");
+    image.src = URL.createObjectURL(await (await ask(addressOf(file))).blob());
+    image.alt = name.replaceAll("_", " ");
+    const made = element("figure");
+    made.append(image, element("figcaption", methodInfo.captions[name] || ""));
+    return made;
+  }));
+  by("pictures").replaceChildren(...figures);
+}
+
 // Fetch a file with the token, which a link would not send, then save it.
-async function download(name, fetching) {
+async function download(name, fetching, size = 0) {
+  if (size > MAX_BLOB_BYTES) {
+    by("download-state").textContent = `${name} is too large for a browser; fetch it with: mgclust result ${id} -o DIR`;
+    return;
+  }
   by("download-state").textContent = `Fetching ${name} ...`;
   try {
     const blob = await (await fetching()).blob();
@@ -131,13 +162,32 @@ async function download(name, fetching) {
   }
 }
 
+// The report is fetched when it is opened. Its frame is as high as the report, so the page has one scroll bar. The frame
+// has the origin of the page, so that its height can be measured, and runs no scripts.
 async function showReport() {
-  const page = await (await ask(`${path}/files/report.html`)).blob();
   const frame = by("report-frame");
-  if (frame.src.startsWith("blob:")) URL.revokeObjectURL(frame.src);
-  frame.src = URL.createObjectURL(new Blob([page], { type: "text/html" }));
-  by("report").hidden = false;
+  if (frame.dataset.attempt === String(shown)) return;
+  frame.dataset.attempt = shown;
+  try {
+    const page = await (await ask(`${path}/files/report.html`)).blob();
+    if (frame.src.startsWith("blob:")) URL.revokeObjectURL(frame.src);
+    frame.src = URL.createObjectURL(new Blob([page], { type: "text/html" }));
+  } catch (error) {
+    frame.dataset.attempt = "";
+    complain(error);
+  }
 }
+
+by("report").addEventListener("toggle", () => by("report").open && showReport());
+by("report-frame").addEventListener("load", () => {
+  const content = by("report-frame").contentDocument.documentElement;
+  const fit = () => (by("report-frame").style.height = `${content.getBoundingClientRect().height + 2}px`);
+  new ResizeObserver(fit).observe(content);
+});
+by("all-files").addEventListener("click", () => {
+  const total = files.reduce((sum, file) => sum + file.size, 0);
+  download(`${last.method}-${id.slice(0, 8)}.zip`, () => ask(`${path}/files.zip`), total);
+});
 
 async function showLog() {
   const pre = by("log");
@@ -156,7 +206,7 @@ for (const what of ["cancel", "retry"]) {
       describe(await post(`${path}/${what}`, {}));
       if (what === "retry") follow();
     } catch (error) {
-      show("problem", error.message);
+      complain(error);
     }
   });
 }
@@ -168,7 +218,7 @@ by("delete-now").addEventListener("click", async () => {
     await ask(path, { method: "DELETE" });
     location.href = "/";
   } catch (error) {
-    show("problem", error.message);
+    complain(error);
   }
 });
 by("log-part").addEventListener("toggle", () => by("log-part").open && showLog());

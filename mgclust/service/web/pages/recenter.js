@@ -1,24 +1,11 @@
-// Choose other centres by a box on the decision graph or by numbers, preview their clusters, and store them.
+// Choose other centres by a box on the decision graph, a rank of its products, or numbers; preview and store them.
 
 import { ask, askJson, newKey, post } from "./session.js";
-import { bytes, clusters, element, show } from "./words.js";
-import { Graph, drawMap, drawSizes } from "./drawing.js";
+import { clusters, element, show } from "./words.js";
+import { Graph, Ranks, drawMap, drawSizes, number } from "./drawing.js";
 
-const MAX_ROWS = 5e6; // 80 MB of two quantities
+const NOTHING = { centers: [], places: [], colors: [] }; // of a choice without clusters
 const by = (id) => document.getElementById(id);
-
-// Parse a one-dimensional .npy file.
-function numbers(buffer) {
-  const head = new DataView(buffer);
-  const wide = head.getUint8(6) > 1;
-  const length = wide ? head.getUint32(8, true) : head.getUint16(8, true);
-  const start = (wide ? 12 : 10) + length;
-  const text = new TextDecoder("latin1").decode(buffer.slice(wide ? 12 : 10, start));
-  const kinds = { "<f8": Float64Array, "<i8": BigInt64Array };
-  const kind = kinds[/'descr': '([^']+)'/.exec(text)?.[1]];
-  if (!kind) throw new Error("An array of the result has a type that this page cannot read.");
-  return new kind(buffer.slice(start));
-}
 
 // Make a field for each parameter of the choice that is a number.
 function fields(parameters) {
@@ -33,49 +20,45 @@ function fields(parameters) {
 }
 
 export async function showDecision(path, job, method, download) {
-  const fetched = async (name) => numbers(await (await ask(`${path}/files/${name}.npy`)).arrayBuffer());
   by("decision").hidden = false;
   by("limits").replaceChildren(...fields(method.centers));
   const inputs = Array.from(by("limits").querySelectorAll("input"));
   const axes = method.decision_graph;
-  const files = await askJson(`${path}/files`);
-  const size = Math.max(0, ...files.filter((file) => axes.some(({ name }) => file.name === `${name}.npy`)).map((file) => file.size));
-  const drawable = axes.length === 2 && size <= 8 * MAX_ROWS;
-  if (axes.length === 2) {
-    const words = `${axes[0].words} to the right, ${axes[1].words} upwards`;
-    by("graph-caption").textContent = `${words[0].toUpperCase()}${words.slice(1)}; the centres are coloured.`;
-    by("box").setAttribute("aria-label", `Decision graph: ${words}. Arrow keys move the box.`);
-  }
-  if (!drawable) {
-    const why = axes.length === 2 ? `There are too many rows to draw here (${bytes(size)} of ${axes[0].words}); give` : "Give";
-    by("decision-help").textContent = `${why} numbers below. The clusters change at once; the job does not run again.`;
-  }
-  by("graph-figure").hidden = axes.length !== 2;
-  const [x, y, points] = await Promise.all([
-    ...[0, 1].map((axis) => (drawable ? fetched(axes[axis].name) : new Float64Array(0))),
-    askJson(`${path}/points`),
-  ]);
   const before = { ...job.request.parameters, ...job.request.centers };
   const asJob = Object.fromEntries(Object.entries(before).filter(([name]) => name in method.centers));
   let choice = asJob;
   let key = newKey();
   let told = null;
-  by("map-figure").hidden = !points.index.length;
-  by("map-caption").textContent = `${points.index.length.toLocaleString("en")} of the rows, drawn by their first two features.`;
-
-  const graph = new Graph(by("graph"), by("box"), axes.map(({ name }) => name), x, y, (box) => {
-    for (const [name, limit] of Object.entries(box)) by(name).value = limit === null ? "" : Number(limit.toPrecision(6));
-    choose(limits());
-  });
+  let [graph, ranks, points] = [null, null, null]; // until they are loaded
 
   function limits() {
     return Object.fromEntries(inputs.filter((input) => input.value !== "").map((input) => [input.id, Number(input.value)]));
   }
 
+  function fill(values) {
+    for (const input of inputs) input.value = values[input.id] == null ? "" : Number(values[input.id].toPrecision(6));
+  }
+
   function paint() {
-    if (axes.length === 2) graph.draw(told ? told.centers : []);
-    if (told?.labels) drawMap(by("map"), points, told.labels);
-    if (told) drawSizes(by("sizes"), told.sizes);
+    graph?.draw(told ?? NOTHING);
+    ranks?.draw(told ?? NOTHING);
+    if (!told) return;
+    if (points?.index.length) drawMap(by("map"), points, told.labels, told.colors, namesOf(points));
+    drawSizes(by("sizes"), told.sizes, told.colors);
+  }
+
+  // Name the row at the pointer, with its values.
+  function name(index) {
+    if (index === null) {
+      by("pointed").textContent = "";
+      return;
+    }
+    const { rows, right, up, ranked } = graph.data;
+    const words = [`row ${rows[index].toLocaleString("en")}`, ...axes.map((axis, k) => `${axis.words} ${number([right, up][k][index])}`)];
+    words.push(`product ${number(right[index] * up[index])}${index < ranked ? `, rank ${(index + 1).toLocaleString("en")}` : ""}`);
+    const k = told ? told.centers.indexOf(rows[index]) : -1;
+    if (k >= 0) words.push(`centre of cluster ${k.toLocaleString("en")}`);
+    by("pointed").textContent = words.join(" · ");
   }
 
   // Send one request at a time; of the choices that are made meanwhile, send only the last.
@@ -88,32 +71,38 @@ export async function showDecision(path, job, method, download) {
     do {
       asked = choice;
       try {
-        told = await post(`${path}/centers`, { ...asked, answer: points.index.length ? "points" : "sizes" });
+        told = await post(`${path}/centers`, { ...asked, answer: "points" });
         const largest = told.sizes.reduce((most, size) => Math.max(most, size), 0);
         by("count").textContent = clusters(told.n_clusters);
         by("sizes").setAttribute("aria-label", `Sizes of the clusters; the largest has ${largest.toLocaleString("en")} rows`);
         show("choice-problem", "");
+        show("choice-warning", asked === asJob ? "" : told.warnings.join(" "));
         paint();
       } catch (error) {
         told = null;
         by("count").textContent = "";
-        show("choice-problem", error.message);
+        show("choice-problem", error.status === 0 ? "" : error.message); // the page says once that nothing answers
+        show("choice-warning", "");
       }
     } while (asked !== choice);
     asking = false;
+    settle();
+  }
+
+  function settle() {
     by("save").disabled = !told || choice === asJob;
     by("labels").disabled = !told;
   }
 
   by("limits").addEventListener("input", () => {
     const given = limits();
-    graph.place(given);
+    graph?.place(given);
     choose(given);
   });
   by("limits").addEventListener("submit", (event) => event.preventDefault());
   by("reset").addEventListener("click", () => {
     by("limits").reset();
-    graph.place(null);
+    graph?.place(null);
     choose(asJob);
   });
   by("labels").addEventListener("click", () => {
@@ -123,16 +112,66 @@ export async function showDecision(path, job, method, download) {
   });
   by("save").addEventListener("click", async () => {
     by("save").disabled = true;
-    by("count").textContent = "Saving ...";
+    show("saving", "Saving ...");
     try {
       location.href = `/jobs/${(await post(`${path}/centers/save`, { ...choice, key })).id}`;
     } catch (error) {
       show("choice-problem", error.message);
-      by("count").textContent = told ? clusters(told.n_clusters) : "";
-      by("save").disabled = false;
+      show("saving", "");
+      settle();
     }
   });
+  addEventListener("pageshow", (event) => {
+    if (!event.persisted) return; // the user has come back to this page as it was left
+    show("saving", "");
+    settle();
+  });
+  for (const each of document.querySelectorAll("[name=drags]")) each.addEventListener("change", () => (graph.drags = each.value));
+  by("logarithmic").addEventListener("change", () => {
+    graph.log = by("logarithmic").checked;
+    graph.show(null);
+  });
+  by("nearer").addEventListener("click", () => graph.magnify(2));
+  by("whole").addEventListener("click", () => graph.show(null));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
-  new ResizeObserver(paint).observe(by("graph").parentElement);
-  await choose(asJob);
+  const first = choose(asJob);
+
+  async function loadGraph() {
+    if (axes.length !== 2) return;
+    const data = await askJson(`${path}/graph`);
+    for (const part of ["tools", "graph-figure", "ranks-figure"]) by(part).hidden = false;
+    const words = `${axes[0].words} to the right, ${axes[1].words} upwards`;
+    const part = `${data.rows.length.toLocaleString("en")} of the ${data.total.toLocaleString("en")} rows: those with the largest products, and a sample`;
+    const rows = data.rows.length < data.total ? `${part}.` : "";
+    by("graph-caption").textContent = `${words[0].toUpperCase()}${words.slice(1)}; the centres are coloured. ${rows}`;
+    by("box").setAttribute("aria-label", `Decision graph: ${words}. Arrow keys move the box; + and - zoom, 0 shows the whole graph.`);
+    graph = new Graph(by("graph"), by("box"), axes, data, (box) => {
+      fill(box);
+      choose(limits());
+    }, name);
+    ranks = new Ranks(by("ranks"), data, (count) => {
+      fill({ n_clusters: count });
+      graph.place(null);
+      choose(limits());
+    }, name);
+    graph.place(limits());
+    await first;
+    paint();
+    by("logarithmic").checked = graph.log;
+  }
+
+  async function loadPoints() {
+    points = await askJson(`${path}/points`);
+    by("map-figure").hidden = !points.index.length;
+    const [across, upwards] = namesOf(points);
+    by("map-caption").textContent = `${points.index.length.toLocaleString("en")} of the rows: ${across} to the right, ${upwards} upwards.`;
+    paint();
+  }
+
+  await Promise.all([first, loadGraph(), loadPoints()]);
+  new ResizeObserver(paint).observe(by("sizes").parentElement);
+}
+
+function namesOf(points) {
+  return [0, 1].map((k) => points.names[k] || `feature ${k}`);
 }

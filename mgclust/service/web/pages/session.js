@@ -38,8 +38,10 @@ export async function ask(path, how = {}) {
     answer = await fetch(`/api/v1${path}`, { ...how, headers: headers(how.headers) });
   } catch (error) {
     if (error.name === "AbortError") throw error;
+    connected(false);
     throw new Refusal(0, "The service does not answer; is it running?");
   }
+  connected(true);
   if (answer.ok || answer.status === 304) return answer;
   let sentence = `The service answered ${answer.status}.`;
   try {
@@ -52,6 +54,17 @@ export async function ask(path, how = {}) {
     enter(sentence);
   }
   throw new Refusal(answer.status, sentence);
+}
+
+// Say on any page whether the service answers: from the first request without an answer to the next with one.
+function connected(answers) {
+  let note = document.getElementById("offline");
+  if (answers) note?.remove();
+  if (answers || note) return;
+  note = document.createElement("p");
+  Object.assign(note, { id: "offline", className: "problem", textContent: "The service does not answer. This page tries again; running jobs are not lost." });
+  note.setAttribute("role", "alert");
+  document.getElementById("main").prepend(note);
 }
 
 // Make a key, so that a request that is sent twice creates only one job.

@@ -62,7 +62,8 @@ export function bytes(size) {
 
 export function figure(value) {
   if (typeof value !== "number") return String(value);
-  return Number.isInteger(value) ? value.toLocaleString("en") : String(Number(value.toPrecision(5)));
+  if (Number.isInteger(value)) return value.toLocaleString("en");
+  return Math.abs(value) < 1e7 ? String(Number(value.toPrecision(5))) : value.toExponential(4).replace("e+", "e");
 }
 
 export function clusters(n) {
