@@ -171,7 +171,7 @@ class Checkpointer:
 
     @property
     def active(self) -> bool:
-        """Whether the run saves checkpoints."""
+        """True if the run saves checkpoints."""
         return self._plan is not None
 
     def due(self, *, seldom: bool = False) -> bool:

@@ -529,6 +529,7 @@ def test_chunks_on_another_cluster_are_named_at_once(own, away, use):
     said = "client=<.*> is not the client of a Dask array, whose chunks are on the cluster of <.*>; give the array"
     with warnings.catch_warnings(), pytest.raises(InputError, match=said) as raised:
         warnings.simplefilter("error")
+        warnings.simplefilter("ignore", mgclust.base.errors.AmbiguousCountWarning)  # the rows have no clusters
         use(held, place)
     named = str(raised.value).partition("whose")
     assert own.scheduler.address in named[0] and away.scheduler.address in named[2]

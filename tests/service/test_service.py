@@ -81,7 +81,7 @@ def test_the_commands(running, points, tmp_path, monkeypatch, capsys):
     id_ = capsys.readouterr().out.strip()
     for words, says in (
         (["status", id_], "SUCCEEDED"),
-        (["jobs"], id_),
+        (["jobs"], id_[:8]),
         (["watch", id_], "SUCCEEDED"),
         (["logs", id_], "labels"),
         (["result", id_, "-o", "out"], "out"),
@@ -102,6 +102,30 @@ def test_the_commands(running, points, tmp_path, monkeypatch, capsys):
     for nobodys in (id_, "0" * 32):
         assert run_command(["status", nobodys]) == 2
         assert "there is no such job" in capsys.readouterr().err
+
+
+def test_links_addresses_to_sign_in_and_webhooks_by_command(running, points, monkeypatch, capsys):
+    monkeypatch.setenv("MGCLUST_URL", running.url)
+    monkeypatch.setenv("MGCLUST_TOKEN", running.token_of("ann")[1])
+
+    def told(*words):
+        assert run_command([*words, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    assert run_command(["submit", "density-peaks", str(points), "--n-clusters", "3", "--wait", "--no-report"]) == 0
+    id_ = capsys.readouterr().out.strip()
+    link = told("share", id_, "--days", "2")
+    assert link["url"].startswith(running.url)
+    assert [each["id"] for each in told("share", id_, "--list")] == [link["id"]]
+    told("share", id_, "--revoke", link["id"])
+    assert told("share", id_, "--list") == []
+    assert told("sign-in")["url"].startswith(running.url)
+    hook = told("webhook", "add", "https://8.8.8.8/ended")
+    assert hook["secret"] and [each["id"] for each in told("webhook", "list")] == [hook["id"]]
+    told("webhook", "delete", hook["id"])
+    assert told("webhook", "list") == []
+    assert run_command(["webhook", "add", "http://127.0.0.1:9/"]) == 2  # only https
+    assert "url should be like https://" in capsys.readouterr().err
 
 
 def test_without_a_service(monkeypatch, capsys):
