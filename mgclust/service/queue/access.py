@@ -327,7 +327,9 @@ def first_token(engine: Engine, data: Path, audit: Audit | None = None) -> Path:
     made: Token | None = None
     with writing(engine, alone=True) as session:  # several processes may start at once
         if session.scalars(valid_admin_tokens().limit(1)).first() is None:
-            admin = session.scalars(select(User.name).where(User.role == "admin").order_by(User.name).limit(1)).first()
+            admin = session.scalars(
+                select(User.name).where(User.role == "admin", User.disabled.is_(None)).order_by(User.name).limit(1)
+            ).first()
             if admin is None:
                 admin = "admin" if session.get(User, "admin") is None else f"admin-{secrets.token_hex(4)}"
                 session.add(User(name=admin, role="admin"))

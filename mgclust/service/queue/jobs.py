@@ -21,14 +21,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Engine, Row, Select, Text, case, cast, false, func, insert, select, tuple_
+from sqlalchemy import Engine, Row, Select, Text, case, cast, delete, false, func, insert, select, tuple_
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from mgclust.base.errors import InputError
 from mgclust.service.queue.access import ID_PATTERN, Caller
 from mgclust.service.queue.log import JobLog
-from mgclust.service.queue.models import Job, Removal, reading, search_text, writing
+from mgclust.service.queue.models import Job, Removal, Token, reading, search_text, writing
 from mgclust.service.queue.quotas import (
     QuotaExceeded,
     UserLimits,
@@ -484,7 +484,7 @@ class Jobs:
                 return None
             if job.state not in ENDED:
                 raise InUse(f"job {id_} is {job.state}; cancel it, and delete it once it has ended.")
-            _check_unneeded(session, [id_])
+            _check_unneeded(session, [job])
             _remove(session, job)
             return job
 
@@ -508,7 +508,7 @@ class Jobs:
             active = [job for job in jobs if job.state not in ENDED]
             if active:
                 raise InUse(f"{len(active)} jobs of sweep {sweep} wait or run; cancel the sweep, and delete it then.")
-            _check_unneeded(session, [job.id for job in jobs])
+            _check_unneeded(session, jobs)
             for job in jobs:
                 _remove(session, job)
             return jobs
@@ -549,20 +549,22 @@ def job_id(caller: Caller, key: str | None) -> str:
 
 
 def _remove(session: Session, job: Job) -> None:
+    session.execute(delete(Token).where(Token.job == job.id))  # its links
     session.delete(job)
     session.merge(Removal(path=f"jobs/{job.id}"))  # a deleted job with the same key may have left a record
 
 
-def _check_unneeded(session: Session, ids: Sequence[str]) -> None:
-    """Check that no waiting or running job reads the labels of these jobs.
+def _check_unneeded(session: Session, jobs: Sequence[Job]) -> None:
+    """Check that no waiting or running job of the same owner reads the labels of these jobs.
 
     Raises
     ------
     InUse
         A job needs them.
     """
-    active = select(Job.id, Job.request).where(Job.state.in_(("PENDING", "RUNNING")), _READS_LABELS)
-    named = {f'"job": "{id_}"' for id_ in ids}
+    waits = Job.state.in_(("PENDING", "RUNNING"))
+    active = select(Job.id, Job.request).where(waits, Job.owner.in_({job.owner for job in jobs}), _READS_LABELS)
+    named = {f'"job": "{job.id}"' for job in jobs}
     for id_, request in session.execute(active):
         text = json.dumps(request)
         if any(each in text for each in named):

@@ -39,7 +39,9 @@ def remove_orphans(engine: Engine, settings: Settings) -> None:
             with reading(engine) as session:
                 known = set(session.scalars(select(table.id).where(table.id.in_(some))))
             for name in some:
-                if name not in known:
+                if name in known:  # a newer backup has the row again
+                    (place / name / MARK).unlink(missing_ok=True)
+                else:
                     with contextlib.suppress(OSError):  # another web process may also sweep
                         _mark_or_remove(place / name, settings.data / "jobs")
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from sqlalchemy import Engine, Text, cast, select
+from sqlalchemy import Engine, Text, cast, delete, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
@@ -26,7 +26,7 @@ from mgclust.service.audit import Audit
 from mgclust.service.confined.folders import DELETED_SUFFIX, remove, set_aside, size_of
 from mgclust.service.queue.clock import is_trusted
 from mgclust.service.queue.log import JobLog
-from mgclust.service.queue.models import OUTAGES, Job, Removal, Upload, full, reading, writing
+from mgclust.service.queue.models import OUTAGES, Job, Removal, Token, Upload, full, reading, writing
 from mgclust.service.queue.orphans import RECEIVED_NAME, remove_orphans
 from mgclust.service.queue.quotas import row_size, size_of_job
 from mgclust.service.settings import Settings
@@ -176,6 +176,7 @@ def _delete_expired(engine: Engine, settings: Settings) -> None:
         with writing(engine) as session:
             gone = session.scalars(ended.with_for_update(skip_locked=True)).all()
             for job in gone:
+                session.execute(delete(Token).where(Token.job == job.id))  # its links
                 session.delete(job)
                 session.merge(Removal(path=f"jobs/{job.id}"))
         for job in gone:

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, update
+from sqlalchemy import Engine, or_, update
 
 from mgclust.outside.json_text import parse_json
 from mgclust.service.queue.durable import append_durably
@@ -43,6 +43,7 @@ def reapply(engine: Engine, data: Path) -> None:
     now = time.time()
     with writing(engine) as session:
         for token in tokens:
-            session.execute(update(Token).where(Token.id == token, Token.revoked.is_(None)).values(revoked=now))
+            both = or_(Token.id == token, Token.origin == token)
+            session.execute(update(Token).where(both, Token.revoked.is_(None)).values(revoked=now))
         for name in [name for name, is_disabled in disabled.items() if is_disabled]:
             session.execute(update(User).where(User.name == name, User.disabled.is_(None)).values(disabled=now))

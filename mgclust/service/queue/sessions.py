@@ -20,7 +20,7 @@ from sqlalchemy import Engine, delete, func, select, update
 
 from mgclust.base.errors import InputError
 from mgclust.service.queue.access import ROLES, Caller, Unauthorized, hash_of
-from mgclust.service.queue.models import Job, Token, User, reading, writing
+from mgclust.service.queue.models import Token, User, reading, writing
 
 __all__ = ["SESSION_DAYS", "begin", "end", "links_of", "new_code", "new_link", "revoke_link", "token_of"]
 
@@ -46,12 +46,15 @@ def _row(token: str, user: str, kind: str, seconds: float, scopes: Iterable[str]
     )  # fmt: skip
 
 
-def new_code(engine: Engine, user: str) -> str:
-    """Create a code that begins one session of a user with all scopes of the user's role."""
+def new_code(engine: Engine, user: str, origin: str | None = None) -> str:
+    """Create a code that begins one session of a user with all scopes of the user's role.
+
+    The session ends with the token `origin`, which has asked for the code.
+    """
     code = f"mgc_{secrets.token_urlsafe(32)}"
     with writing(engine) as session:
         _make_room(session, user)
-        session.add(_row(code, user, "code", CODE_SECONDS))
+        session.add(_row(code, user, "code", CODE_SECONDS, origin=origin))
     return code
 
 
@@ -85,7 +88,10 @@ def begin(engine: Engine, caller: Caller, days: float = SESSION_DAYS) -> tuple[s
             used = update(Token).where(Token.id == caller.token, Token.revoked.is_(None)).values(revoked=time.time())
             if session.scalar(used.returning(Token.id)) is None:
                 raise Unauthorized("this link to sign in has been used; request another with 'mgclust sign-in'.")
-            scopes, origin = list(ROLES[caller.role]), None
+            scopes, origin = list(ROLES[caller.role]), caller.origin
+            maker = session.get(Token, origin) if origin else None
+            if maker is not None and maker.expires is not None:
+                seconds = min(seconds, maker.expires - time.time())
         elif caller.expires is not None:
             seconds = min(seconds, caller.expires - time.time())
         _make_room(session, caller.name)
@@ -133,8 +139,6 @@ def new_link(engine: Engine, caller: Caller, job: str, days: float) -> tuple[str
         alive = (Token.job == job, Token.revoked.is_(None), Token.expires > time.time())
         if (session.scalar(select(func.count()).where(*alive)) or 0) >= MAX_LINKS:
             raise InputError(f"job {job} has {MAX_LINKS} valid links, the maximum; revoke one first.")
-        gone = select(Token.job).where(Token.job.is_not(None), Token.job.not_in(select(Job.id)))
-        session.execute(delete(Token).where(Token.user == caller.name, Token.job.in_(gone)))  # of deleted jobs
         session.add(row)
     assert row.expires is not None
     return row.id, secret, row.expires

@@ -24,7 +24,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
-from sqlalchemy import Engine, delete, func, select, update
+from sqlalchemy import Engine, Exists, delete, exists, func, select, update
 
 from mgclust.base.errors import InputError
 from mgclust.service.addresses import Proxies
@@ -145,6 +145,7 @@ def _add_messages(engine: Engine) -> None:
             hook.id: session.scalars(
                 select(Job)
                 .where(Job.owner == hook.owner, Job.finished > max(hook.created, hook.since - OVERLAP_SECONDS))
+                .where(~_has_message(hook))
                 .order_by(Job.finished)
                 .limit(500)
             ).all()
@@ -163,6 +164,10 @@ def _add_messages(engine: Engine) -> None:
             session.execute(update(Webhook).where(Webhook.id == hook.id).values(since=since))
             old = (Delivery.webhook == hook.id, Delivery.due.is_(None), Delivery.finished < since - KEPT_SECONDS)
             session.execute(delete(Delivery).where(*old))
+
+
+def _has_message(hook: Webhook) -> Exists:
+    return exists().where(Delivery.webhook == hook.id, Delivery.job == Job.id, Delivery.finished == Job.finished)
 
 
 def _body(job: Job) -> str:

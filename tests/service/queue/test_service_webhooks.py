@@ -8,7 +8,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import func, select, update
 
 from mgclust.base.errors import InputError
 from mgclust.service.queue import access, webhooks
@@ -62,6 +62,17 @@ def end_job(engine, id_="a" * 32, owner="ann"):
 
 def settings_of(tmp_path):
     return Settings(data=tmp_path, webhook_networks=f"{LOOPBACK}, ::1")
+
+
+def test_more_jobs_than_one_look_finds(engine, receiver, tmp_path):
+    webhooks.add(engine, settings_of(tmp_path), ANN, receiver.url)
+    time.sleep(0.02)
+    for number in range(1100):
+        end_job(engine, f"{number:032x}")
+    for found in (500, 1000, 1100, 1100):
+        webhooks._add_messages(engine)
+        with reading(engine) as session:
+            assert session.scalar(select(func.count()).select_from(Delivery)) == found
 
 
 def test_a_signed_message_at_the_end_of_each_job(engine, receiver, tmp_path):

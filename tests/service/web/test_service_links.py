@@ -109,8 +109,8 @@ def test_a_link_ends(served, guest, link, engine, tmp_path):
 
 def test_a_link_of_a_deleted_job(served, guest):
     assert served.delete(f"/api/v1/jobs/{ID}").status_code == 200
-    assert served.get("/api/v1/shared", headers=guest).status_code == 404
-    assert served.get("/api/v1/shared/files/report.html", headers=guest).status_code == 404
+    assert served.get("/api/v1/shared", headers=guest).status_code == 401
+    assert served.get("/api/v1/shared/files/report.html", headers=guest).status_code == 401
 
 
 def test_who_may_share(served, engine):

@@ -1,13 +1,14 @@
 """Sessions of browsers: cookies, proofs, one-time codes, and what other sites and ports can do with a cookie."""
 
+import json
 import time
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import select, update
 from starlette.testclient import TestClient
 
-from mgclust.service.queue import access
-from mgclust.service.queue.models import Token, open_database, writing
+from mgclust.service.queue import access, revocations
+from mgclust.service.queue.models import Token, open_database, reading, writing
 from mgclust.service.settings import Settings
 from mgclust.service.web.app import create_app
 
@@ -101,6 +102,41 @@ def test_a_code_works_once_and_does_nothing_else(served, engine):
     _, proof = begin(served, code)
     assert served.get(SESSION, headers=proof).json()["scopes"] == ["read", "submit"]
     assert served.post(SESSION, headers=shown(code)).status_code == 401
+
+
+def code_of(served, token):
+    answer = served.post(f"{SESSION}/codes", headers=shown(token))
+    return answer.json()["path"].removeprefix("/sign-in#code=")
+
+
+def test_a_session_by_a_code_ends_with_the_token_that_asked_for_it(served, engine):
+    id_, token = access.new_token(engine, "ann", days=0.5)
+    told, proof = begin(served, code_of(served, token))
+    assert told["expires"] <= time.time() + 43_200
+    unused = code_of(served, token)
+    assert served.delete(f"/api/v1/tokens/{id_}", headers=shown(token)).status_code == 200
+    assert served.get(SESSION, headers=proof).status_code == 401
+    assert served.post(SESSION, headers=shown(unused)).status_code == 401
+
+
+def test_a_code_gives_no_scope_that_the_token_lacks(served, engine):
+    access.add_user(engine, "root", "admin")
+    token = access.new_token(engine, "root", ["admin"])[1]
+    assert served.post(f"{SESSION}/codes", headers=shown(token)).status_code == 403
+
+
+def test_ended_sessions_stay_so_after_a_backup_is_restored(served, engine, tmp_path):
+    id_, token = access.new_token(engine, "ann")
+    _, proof = begin(served, token)
+    assert served.delete(SESSION, headers=proof).status_code == 200
+    told, _ = begin(served, token)
+    revocations.keep(tmp_path, token=id_)
+    ended = [json.loads(line)["token"] for line in (tmp_path / revocations.FILE).read_text().splitlines()]
+    assert len(ended) == 2 and told["user"] == "ann"
+    revocations.reapply(engine, tmp_path)
+    with reading(engine) as session:
+        rows = session.scalars(select(Token).where(Token.user == "ann", Token.revoked.is_(None))).all()
+    assert not rows
 
 
 def test_a_code_expires(served, engine):

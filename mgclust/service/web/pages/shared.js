@@ -9,7 +9,7 @@ const secret = location.hash.slice(1);
 async function ask(path) {
   const answer = await fetch(`/api/v1/shared${path}`, { headers: { Authorization: `Bearer ${secret}` } });
   if (answer.ok) return answer;
-  if (answer.status === 401) throw new Error("This link has expired or was revoked; ask for another.");
+  if (answer.status === 401) throw new Error("This link has expired or was revoked, or its job was deleted; ask for another.");
   throw new Error((await answer.json()).error);
 }
 

@@ -63,9 +63,9 @@ def archive(result: ResultDep) -> StreamingResponse:
 
 
 @router.get("/graph")
-def graph(result: ResultDep, backend: BackendDep) -> recenter.DecisionGraph:
+def graph(caller: Reader, result: ResultDep, backend: BackendDep) -> recenter.DecisionGraph:
     """Send the decision graph: rows with the largest products of its two quantities, and a sample of the others."""
-    return recenter.graph_of(backend.readers, result[1])
+    return recenter.graph_of(backend.readers.of(caller.name), result[1])
 
 
 @router.get("/points")

@@ -6,8 +6,8 @@ from fastapi import APIRouter, Response
 from starlette.concurrency import run_in_threadpool
 
 from mgclust.service.audit import note
-from mgclust.service.queue import sessions
-from mgclust.service.queue.access import SCOPES, Caller
+from mgclust.service.queue import revocations, sessions
+from mgclust.service.queue.access import ROLES, SCOPES, Caller
 from mgclust.service.web.dependencies import AnyCaller, BackendDep
 from mgclust.service.web.perimeter.session_cookie import set_cookie
 
@@ -46,6 +46,8 @@ async def sign_in(caller: AnyCaller, backend: BackendDep, answer: Response) -> d
 async def sign_out(caller: AnyCaller, backend: BackendDep, answer: Response) -> dict[str, Any]:
     """End the session that sends the request."""
     await run_in_threadpool(sessions.end, backend.engine, caller)
+    # A restored backup would have the session again.
+    await run_in_threadpool(lambda: revocations.keep(backend.settings.data, token=caller.token))
     backend.callers.forget(caller.token)
     set_cookie(backend.settings, answer, None)
     return _described(caller)
@@ -54,7 +56,7 @@ async def sign_out(caller: AnyCaller, backend: BackendDep, answer: Response) -> 
 @router.post("/codes", status_code=201)
 def make_code(caller: AnyCaller, backend: BackendDep) -> dict[str, str]:
     """Create a code that begins one session of the caller within 10 minutes. The token needs all scopes of the role."""
-    if caller.kind != "token" or not caller.may_manage(caller.name):
+    if caller.kind != "token" or not caller.scopes.issuperset(ROLES[caller.role]):
         raise PermissionError("a code to sign in needs a token with all scopes of your role.")
-    code = sessions.new_code(backend.engine, caller.name)
+    code = sessions.new_code(backend.engine, caller.name, caller.token)
     return {"path": f"/sign-in#code={code}"}

@@ -51,7 +51,8 @@ async def submit_sweep(sweep: SweepSubmission, caller: Submitter, backend: Backe
     for submission in submissions:
         check_request(submission, caller, backend)
     records = [submission.to_record() | {"vary": list(sweep.vary)} for submission in submissions]
-    await check_files(records[0], caller, backend)
+    for record in records:
+        await check_files(record, caller, backend)
     id_ = job_id(caller, sweep.key and f"sweep {sweep.key}")
     note(id=id_)
     orders = [
