@@ -243,8 +243,7 @@ def _sorted_piece(source: Source, ends: Array, which: Array, sizes: Array, stops
     m = int(sizes.sum())
     if m > MAX_ENTRIES:
         raise InsufficientMemoryError(
-            f"The number of neighbours of a node on one GPU, {m}, should be <= {MAX_ENTRIES}: spread the graph over "
-            "more GPUs."
+            f"one GPU would have to sort {m} neighbours at once, but can sort at most {MAX_ENTRIES}; use more GPUs."
         )
     # A key's place: the place of its group, plus its place among all entries of the group.
     offsets, before = cp.full(source.count, -1, cp.int64), cp.zeros(source.count, cp.int64)
