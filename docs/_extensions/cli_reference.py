@@ -19,10 +19,12 @@ from mgclust.data.options import GRAPH_OPTIONS, ROW_OPTIONS
 GROUPS = {
     "On this machine": ("run", "parcellate", "compare", "demo", "methods", "info", "warmup", "certs"),
     "Jobs of a service": (
-        "submit", "jobs", "status", "watch", "logs", "result", "cancel", "retry", "delete", "uploads",
+        "submit", "jobs", "status", "watch", "logs", "result", "cancel", "retry", "delete", "uploads", "rename",
+        "sweep", "compare-jobs", "share", "webhook", "pin", "unpin",
     ),
-    "Users and tokens of a service": ("user", "token"),
+    "Users and tokens of a service": ("sign-in", "user", "token"),
     "Processes of a service": ("serve", "runner"),
+    "Administration of a service": ("usage", "queue", "health", "audit", "backup"),
 }  # fmt: skip
 
 

@@ -326,9 +326,8 @@ def test_cancel_retry_delete(running, ann, tmp_path):
     assert files > 0
     assert files + BLOCK_BYTES < job.info["size"] < files + 2 * BLOCK_BYTES  # of the database as well
     ann.delete_upload(upload)
-    job.retry()
     with pytest.raises(InputError, match="is not one of your uploads; upload the file first"):
-        job.wait()
+        job.retry()
     job.delete()
     assert not folder.exists()
     with pytest.raises(InputError, match="there is no such job"):

@@ -104,6 +104,7 @@ def test_the_result_comes_first(browser, running, job, table):
     assert browser.run("document.querySelector('#map-caption').innerText").endswith(
         "width to the right, height upwards."
     )
+    browser.wait("document.querySelector('#graph').getBoundingClientRect().top > 0")
     words = browser.run("document.querySelector('#scores').innerText")
     assert "cut-off distance dc" in words and "dc error" not in words and "gamma" not in words
     tops = [

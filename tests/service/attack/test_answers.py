@@ -296,7 +296,9 @@ def test_answers_of_readers_are_limited(read):
     assert told.startswith("\\x1b?yyy") and len(told) < MAX_ERROR_CHARACTERS + 50
     assert read(b'{"answer": "' + b"x" * MAX_READING_BYTES + b'"}', "centers").status_code == 400
     assert "taken control" in read(b'{"answer": 1}\n{"answer": 2}', "centers").json()["error"]
-    answer = {"n_clusters": 1, "centers": [3], "sizes": [60], "labels": None}
+    answer = {
+        "n_clusters": 1, "centers": [3], "sizes": [60], "places": [], "colors": [], "warnings": [], "labels": None
+    }  # fmt: skip
     assert read(json.dumps({"answer": answer}).encode(), "centers").json() == answer
     odd = rb'{"answer": {"scores": {"x": NaN, "y": 1e999, "\ud800": 2.5}}}'
     assert read(odd, "centers/save").json()["scores"] == {"x": None, "y": None, "?": 2.5}

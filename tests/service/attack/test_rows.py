@@ -79,7 +79,7 @@ def test_a_request_that_is_too_long_for_the_queue(served):
 
 @pytest.mark.slow
 def test_many_empty_uploads(served):
-    answers = [served.put("/api/v1/uploads/x.npy", content=b"") for _ in range(22)]
+    answers = [served.put(f"/api/v1/uploads/{k}.npy", content=b"") for k in range(22)]
     assert [answer.status_code for answer in answers] == [201] * 20 + [507] * 2
     assert "ann keeps 20 uploads, the maximum per user; delete some" in answers[-1].json()["error"]
     served.delete(f"/api/v1/uploads/{answers[0].json()['id']}")
@@ -92,7 +92,7 @@ def test_each_empty_upload_takes_a_block(tmp_path):
     app = create_app(settings)
     token = access.first_token(open_database(settings.database), tmp_path).read_text().strip()
     with TestClient(app, headers={"Authorization": f"Bearer {token}"}) as http:
-        answers = [http.put("/api/v1/uploads/x.npy", content=b"").status_code for _ in range(4)]
+        answers = [http.put(f"/api/v1/uploads/{k}.npy", content=b"").status_code for k in range(4)]
     assert answers == [201, 201, 201, 507]
 
 
