@@ -62,7 +62,7 @@ def order(tmp_path):
     return {
         "do": "points", "result": RootedFile(str(tmp_path), "result").order(), "refused": None,
         "files": {"0": RootedFile(str(tmp_path), "points.npy").order()},
-        "request": {"method": "density-peaks", "sources": [{"upload": "x"}]},
+        "request": {"method": "density-peaks", "parameters": {}, "sources": [{"upload": "x"}]},
     }  # fmt: skip
 
 
