@@ -395,12 +395,7 @@ def move_listed(
     begin: int, end: int, queue: Array, proposal: Array, strength: Array, labels: Array, totals: Array
 ) -> None:
     """Move the nodes at begin..end-1 of a queue, and their strength, to the proposed communities."""
-    for i in range(begin, end):
-        if proposal[i] >= 0:
-            v, to = queue[i], proposal[i]
-            totals[labels[v]] -= strength[v]
-            totals[to] += strength[v]
-            labels[v] = to
+    _move_queued(begin, end, queue, proposal, strength, labels, totals)
 
 
 @compiled
@@ -408,13 +403,7 @@ def activate_listed(
     begin: int, end: int, queue: Array, proposal: Array, starts: Array, columns: Array, labels: Array, active: Array
 ) -> None:
     """Do `activate` for the nodes at begin..end-1 of a queue."""
-    for i in range(begin, end):
-        if proposal[i] >= 0:
-            v = queue[i]
-            label = labels[v]
-            for entry in range(starts[v], starts[v + 1]):
-                if labels[columns[entry]] != label:
-                    active[columns[entry]] = 1
+    _activate_queued(begin, end, queue, proposal, starts, columns, labels, active)
 
 
 @compiled
