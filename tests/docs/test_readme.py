@@ -320,7 +320,7 @@ def test_blocks_for_a_service(directory, monkeypatch):
                 continue
             first, *others = block.code.splitlines(keepends=True)
             id_ = _run_shell(block._replace(code=first)).strip()
-            _run_shell(block._replace(code="".join(others).replace(" ID", f" {id_}")))
+            _run_shell(block._replace(code=re.sub(r"\bID\b", id_, "".join(others))))
     finally:
         running.stop()
     for name in ("out-job", "out-service"):
