@@ -41,6 +41,7 @@ from mgclust.service.queue.quotas import (
 )
 from mgclust.service.queue.removal import InUse, remove_deleted, with_reserve
 from mgclust.service.queue.sources import lock_uploads, missing_upload
+from mgclust.service.queue.webhooks import keep_messages
 from mgclust.service.settings import Settings
 from mgclust.service.states import ENDED, STATES
 
@@ -459,6 +460,7 @@ class Jobs:
             if refusal := missing_upload(job.request, job.owner, owners):
                 raise refusal
             self._waiting += 1
+            keep_messages(session, job)
             job.begun_before = job.attempt  # so that earlier failures do not count
             queue(job)
             job.finished, job.error, job.fault = None, None, None
@@ -549,6 +551,7 @@ def job_id(caller: Caller, key: str | None) -> str:
 
 
 def _remove(session: Session, job: Job) -> None:
+    keep_messages(session, job)
     session.execute(delete(Token).where(Token.job == job.id))  # its links
     session.delete(job)
     session.merge(Removal(path=f"jobs/{job.id}"))  # a deleted job with the same key may have left a record

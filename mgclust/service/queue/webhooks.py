@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 
 import httpx
 from sqlalchemy import Engine, Exists, delete, exists, func, select, update
+from sqlalchemy.orm import Session
 
 from mgclust.base.errors import InputError
 from mgclust.service.addresses import Proxies
@@ -32,7 +33,7 @@ from mgclust.service.queue.access import Caller
 from mgclust.service.queue.models import OUTAGES, Delivery, Job, Webhook, reading, writing
 from mgclust.service.settings import Settings
 
-__all__ = ["add", "remove", "send_due", "send_until", "webhooks_of"]
+__all__ = ["add", "keep_messages", "remove", "send_due", "send_until", "webhooks_of"]
 
 MAX_WEBHOOKS = 10  # per user
 MAX_URL_CHARACTERS = 1024
@@ -85,9 +86,10 @@ def remove(engine: Engine, user: str, id_: str) -> bool:
 def _place(settings: Settings, url: str) -> tuple[str, str, int]:
     """Return the scheme, the host and the port of an address."""
     try:
+        httpx.URL(url)
         parts = urlsplit(url)
         place = parts.scheme, parts.hostname or "", parts.port or {"https": 443, "http": 80}.get(parts.scheme, 0)
-    except ValueError:
+    except (ValueError, httpx.InvalidURL):
         place = ("", "", 0)
     allowed = ("https", "http") if settings.webhook_networks else ("https",)
     if place[0] not in allowed or not place[1] or not place[2] or parts.username is not None or parts.fragment:
@@ -153,17 +155,28 @@ def _add_messages(engine: Engine) -> None:
         }
     for hook in webhooks:
         with writing(engine) as session:
-            if not ended[hook.id] or session.get(Webhook, hook.id) is None:
+            # Locked, because `keep_messages` may add the same message.
+            if not ended[hook.id] or session.get(Webhook, hook.id, with_for_update=True) is None:
                 continue
             for job in ended[hook.id]:
-                if session.get(Delivery, (hook.id, job.id, job.finished)) is None:
-                    session.add(
-                        Delivery(webhook=hook.id, job=job.id, finished=job.finished, body=_body(job), due=time.time())
-                    )
+                _add_message(session, hook, job)
             since = max(job.finished or 0.0 for job in ended[hook.id])
             session.execute(update(Webhook).where(Webhook.id == hook.id).values(since=since))
             old = (Delivery.webhook == hook.id, Delivery.due.is_(None), Delivery.finished < since - KEPT_SECONDS)
             session.execute(delete(Delivery).where(*old))
+
+
+def keep_messages(session: Session, job: Job) -> None:
+    """Add the messages about the end of a job that is to be deleted or queued again: the next look would miss it."""
+    wanted = select(Webhook).where(Webhook.owner == job.owner).order_by(Webhook.id).with_for_update()
+    for hook in session.scalars(wanted).all():
+        if job.finished is not None and job.finished > max(hook.created, hook.since - OVERLAP_SECONDS):
+            _add_message(session, hook, job)
+
+
+def _add_message(session: Session, hook: Webhook, job: Job) -> None:
+    if session.get(Delivery, (hook.id, job.id, job.finished)) is None:
+        session.add(Delivery(webhook=hook.id, job=job.id, finished=job.finished, body=_body(job), due=time.time()))
 
 
 def _has_message(hook: Webhook) -> Exists:

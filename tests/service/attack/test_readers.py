@@ -278,31 +278,32 @@ def test_a_service_that_ends_does_not_wait_for_one(readers, order, length, where
 
 @pytest.mark.slow
 def test_sigterm_ends_a_web_process_whose_readers_are_stopped(tmp_path):
-    running = Running(tmp_path, settings={"reader_seconds": 600}, constants={"confined.reader_pool.READERS": 1})
+    module = "support.stopped_reader"
+    running = Running(
+        tmp_path,
+        settings={"reader_seconds": 600},
+        constants={"confined.reader_pool.READERS": 1, "confined.reader_pool.MODULE": module},
+        environment={"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
     try:
         np.save(running.root / "x.npy", np.random.default_rng(0).normal(size=(60, 2)))
         job = running.client().submit("density-peaks", running.root / "x.npy", remote=True, report=False).wait()
         headers = {"Authorization": f"Bearer {(running.data / 'token').read_text().strip()}"}
         url = f"{running.url}/api/v1/jobs/{job.id}/points"
-        assert len(httpx.get(url, headers=headers, timeout=60).json()["index"]) == 60
-        (server,) = (
-            each for each in psutil.Process(running.web.pid).children()
-            if "mgclust.service.confined.reader_process" in command_line(each)
-        )  # fmt: skip
         with ThreadPoolExecutor(1) as pool:
-            reader = None
-            while reader is None:  # each lives for some milliseconds
-                asked = pool.submit(httpx.get, url, headers=headers, timeout=120)
-                while not asked.done() and reader is None:
-                    with contextlib.suppress(psutil.NoSuchProcess, IndexError):
-                        reader = server.children()[0]
-                        reader.suspend()
-                if asked.done():
-                    reader = None
-            wait_for(lambda: reader.status() == psutil.STATUS_STOPPED)
+            asked = pool.submit(httpx.get, url, headers=headers, timeout=120)
+            readers = []
+            wait_for(lambda: readers.extend(stopped(running.web.pid, module)) or readers or asked.done())
+            assert readers, asked.result().text
             running.web.send_signal(signal.SIGTERM)
             running.web.wait(90)
             assert asked.exception() is not None or asked.result().status_code >= 400
-        wait_for(lambda: has_ended(reader) and has_ended(server))
+        wait_for(lambda: all(map(has_ended, readers)))
     finally:
         running.stop()
+
+
+def stopped(pid, module):
+    """The readers of a web process that are stopped, with their fork server; none as long as no reader is stopped."""
+    found = [each for each in psutil.Process(pid).children(recursive=True) if module in command_line(each)]
+    return found if any(each.status() == psutil.STATUS_STOPPED for each in found) else []

@@ -12,7 +12,8 @@ from sqlalchemy import func, select, update
 
 from mgclust.base.errors import InputError
 from mgclust.service.queue import access, webhooks
-from mgclust.service.queue.models import Delivery, Job, migrate, open_database, reading, writing
+from mgclust.service.queue.jobs import Jobs
+from mgclust.service.queue.models import Delivery, Job, Webhook, migrate, open_database, reading, writing
 from mgclust.service.settings import Settings
 
 ANN = access.Caller("ann", "user")
@@ -50,11 +51,11 @@ def receiver():
     server.shutdown()
 
 
-def end_job(engine, id_="a" * 32, owner="ann"):
+def end_job(engine, id_="a" * 32, owner="ann", state="SUCCEEDED", sweep=None):
     with writing(engine) as session:
         session.add(
             Job(
-                id=id_, owner=owner, method="canopy", request={}, state="SUCCEEDED", created=1.0,
+                id=id_, owner=owner, method="canopy", request={}, state=state, created=1.0, sweep=sweep,
                 finished=time.time() + 0.01, attempt=1, scores={"n_clusters": 3},
             )
         )  # fmt: skip
@@ -163,12 +164,46 @@ def test_addresses_that_may_receive(address, tmp_path):
     [
         "http://host.example/", "ftp://host.example/", "https://", "https:///x", "https://u:p@host.example/",
         "https://host.example/#x", "https://host.example:99999/", "https://h\n.example", "https://é.example",
+        "https://1.1.1.01/", "https:host.example/",
         "https://host.example/" + "x" * 2000, "file:///etc/passwd", "https://[::1",
     ],
 )  # fmt: skip
 def test_an_address_that_is_none(url, engine, tmp_path):
     with pytest.raises(InputError, match="url should be"):
         webhooks.add(engine, Settings(data=tmp_path), ANN, url)
+
+
+@pytest.mark.parametrize("url", ["https://1.1.1.01/", "https://[::1"])
+def test_a_stored_address_that_is_none_stops_no_other_message(url, engine, receiver, tmp_path):
+    """Such as one that an earlier version, or a restored backup, has accepted."""
+    settings = settings_of(tmp_path)
+    wrong, right = (webhooks.add(engine, settings, ANN, receiver.url) for _ in range(2))
+    with writing(engine) as session:
+        session.execute(update(Webhook).where(Webhook.id == wrong["id"]).values(url=url))
+    end_job(engine)
+    assert webhooks.send_due(engine, settings) == 2 and len(receiver.received) == 1
+    last = {each["id"]: each["last"] for each in webhooks.webhooks_of(engine, "ann")}
+    assert last[right["id"]] == "received" and "trying again" in last[wrong["id"]]
+
+
+@pytest.mark.parametrize("what", ["delete", "retry", "delete_sweep"])
+def test_a_job_that_leaves_its_end_before_the_next_look_has_its_message(what, engine, receiver, tmp_path):
+    settings = settings_of(tmp_path)
+    webhooks.add(engine, settings, ANN, receiver.url)
+    end_job(engine, state="FAILED", sweep="b" * 32)
+    getattr(Jobs(engine, settings), what)(ANN, "b" * 32 if what == "delete_sweep" else "a" * 32)
+    assert webhooks.send_due(engine, settings) == 1 and webhooks.send_due(engine, settings) == 0
+    ((_, _, body),) = receiver.received
+    assert json.loads(body)["job"]["id"] == "a" * 32 and json.loads(body)["job"]["state"] == "FAILED"
+
+
+def test_a_deleted_job_has_one_message(engine, receiver, tmp_path):
+    settings = settings_of(tmp_path)
+    webhooks.add(engine, settings, ANN, receiver.url)
+    end_job(engine)
+    assert webhooks.send_due(engine, settings) == 1
+    Jobs(engine, settings).delete(ANN, "a" * 32)
+    assert webhooks.send_due(engine, settings) == 0
 
 
 def test_bounds_and_deletion(engine, tmp_path):
