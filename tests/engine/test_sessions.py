@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from mgclust import DensityPeaks
 from mgclust.base.errors import ClusterUnavailableError, InputError, RunFailed, WorkerLost
 from mgclust.data import open_dataset
 from mgclust.engine import spmd
-from mgclust.engine.dask import driver, sessions, tasks
+from mgclust.engine.dask import driver, scheduler, sessions, tasks
 from mgclust.engine.dask.cluster import connect
 from mgclust.engine.dask.scheduler import ask
 from mgclust.engine.transport.wire import SessionLost
@@ -91,6 +92,20 @@ def test_rows_are_sent_once(own, monkeypatch):
     vars(own).pop("mgclust_until")  # or the look that is due in minutes would come first
     assert sums() == changed
     wait_for(lambda: not own.futures and not kept(own))
+
+
+def test_a_run_begins_when_the_workers_of_the_run_before_are_free(own, monkeypatch):
+    """The message that frees them may be slow, as it has a connection of its own; two other workers are free."""
+    asked = scheduler._asked
+
+    async def late(client, question, given):
+        if question == "give_back":
+            await asyncio.sleep(0.3)
+        return await asked(client, question, given)
+
+    monkeypatch.setattr(scheduler, "_asked", late)
+    first = connections(own)
+    assert connections(own) == first
 
 
 @pytest.mark.slow

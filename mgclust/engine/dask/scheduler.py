@@ -78,24 +78,34 @@ def ask(client: Client, question: str, seconds: float = ANSWER_SECONDS, /, **giv
         The scheduler does not accept plugins, or has the plugin of another version of mgclust.
     """
     with _in_words(client, question, seconds):
-        return client.sync(_asked, client, question, given, callback_timeout=seconds)
+        return client.sync(_asked_in_order, client, question, given, callback_timeout=seconds)
 
 
 async def ask_in_loop(client: Client, question: str, seconds: float = ANSWER_SECONDS, /, **given: Any) -> Any:
     """Call an operation as `ask` does, but from the event loop of the client, where nothing may block."""
     with _in_words(client, question, seconds):
-        return await asyncio.wait_for(_asked(client, question, given), seconds)
+        return await asyncio.wait_for(_asked_in_order(client, question, given), seconds)
 
 
 def tell(client: Client, question: str, /, **given: Any) -> None:
-    """Call an operation without waiting: an ended scheduler has lost all leases, a stopped one gets the call later."""
+    """Call an operation without waiting: an ended scheduler has lost all leases, a stopped one gets the call later.
+
+    Later requests of `ask` and `ask_in_loop` are sent when this call has been answered. Otherwise a request could
+    overtake it on another connection: a run would then get other workers than the run before, and send its rows again.
+    """
 
     async def told() -> None:
         with contextlib.suppress(Exception, asyncio.CancelledError):
-            await ask_in_loop(client, question, TELL_SECONDS, **given)
+            await asyncio.wait_for(_asked(client, question, given), TELL_SECONDS)
+
+    def begin() -> None:
+        message = asyncio.ensure_future(told())
+        unanswered: set[asyncio.Task[None]] = vars(client).setdefault("mgclust_told", set())
+        unanswered.add(message)
+        message.add_done_callback(unanswered.discard)
 
     if is_open(client):
-        client.loop.add_callback(told)
+        client.loop.add_callback(begin)
 
 
 def gone(client: Client, error: BaseException) -> ClusterUnavailableError:
@@ -105,6 +115,13 @@ def gone(client: Client, error: BaseException) -> ClusterUnavailableError:
         f"the scheduler at {_address(client)} does not answer ({lines[0] if lines else type(error).__name__}): it has "
         "ended, or cannot be reached; connect a new client to a running scheduler."
     )
+
+
+async def _asked_in_order(client: Client, question: str, given: dict[str, Any]) -> Any:
+    """Call an operation after all messages that `tell` sent before."""
+    if unanswered := vars(client).get("mgclust_told"):
+        await asyncio.wait(unanswered)
+    return await _asked(client, question, given)
 
 
 async def _asked(client: Client, question: str, given: dict[str, Any]) -> Any:
