@@ -97,7 +97,7 @@ class ForkServer:
     def is_ready(self) -> bool:
         """Return whether the fork server has imported everything."""
         with self._lock:
-            if not self._ready and self._process is not None and self._readable(0):
+            if self._begun and not self._ready and self._readable(0):
                 self._ready = self._receive() == "ready"
             return self._ready
 

@@ -114,6 +114,8 @@ class Readers:
 
     def _ask(self, order: dict[str, Any]) -> bytes:
         """Return the line that a new reader answers."""
+        if self._closing.is_set():
+            raise Busy
         self._server.begin()
         while self._server.is_loading() and not self._closing.wait(0.02):
             pass

@@ -276,6 +276,20 @@ def test_a_service_that_ends_does_not_wait_for_one(readers, order, length, where
     wait_for(lambda: not psutil.pid_exists(children[0].pid))
 
 
+def test_a_service_that_ends_while_a_request_waits_for_the_fork_server(readers, order, monkeypatch):
+    monkeypatch.setattr(readers._server, "is_alive", lambda: True)  # as it was when the request looked
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(readers.serve, order, dict)
+        wait_for(lambda: readers._server.pid)
+        readers.close()
+        with pytest.raises(Busy):
+            asked.result(SECONDS)
+    before = readers._server.pid
+    with pytest.raises(Busy):
+        readers.serve(order, dict)
+    assert readers._server.pid == before  # none was begun again
+
+
 @pytest.mark.slow
 def test_sigterm_ends_a_web_process_whose_readers_are_stopped(tmp_path):
     module = "support.stopped_reader"
