@@ -8,6 +8,8 @@ differently. Paths with control characters are rejected.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import math
 import re
 import time
@@ -21,6 +23,7 @@ from mgclust.base.errors import printable
 from mgclust.service import audit
 from mgclust.service.addresses import Proxies
 from mgclust.service.audit import Audit
+from mgclust.service.confined.turns import Busy
 from mgclust.service.queue.access import TOKEN_PATTERN, Caller, Unauthorized, hash_of
 from mgclust.service.settings import Settings
 from mgclust.service.web.errors import CODES, RETRY_AFTER_SECONDS, NotFound, answer
@@ -41,6 +44,8 @@ UNRECORDED_READS = {
 CONTROL_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 MAX_OPEN = {"requests": 128, "streams": 64}  # requests and streams that are open at once, per user
 BEARER_PATTERN = re.compile(rb"\s*bearer\s+(\S+)\s*", re.IGNORECASE)
+
+ENDING = "the service ends or restarts, and this request takes longer than it can wait; send the request again."
 
 
 class ClientGone(Exception):
@@ -176,6 +181,11 @@ class AuthenticationMiddleware:
                 await self._app(scope, receive, send_checked)
             except (ClientGone, ClientDisconnect):
                 pass
+            except asyncio.CancelledError:  # the process ends, and has waited long enough for this request
+                if status is not None:
+                    raise
+                with contextlib.suppress(ClientGone):
+                    await answer(Busy(ENDING))(scope, receive, send_checked)
             except BaseException:  # the server answers 500; the log still records changes that were made before
                 status = status or 500
                 raise
