@@ -366,6 +366,7 @@ def test_from_a_token_to_a_saved_choice(browser, running, points, tmp_path):
     browser.click("#report summary")
     shown = "document.querySelector('#report-frame').contentDocument.querySelector('main')"
     browser.wait(f"{shown} && getComputedStyle({shown}).maxWidth === '1080px'")  # the report is there, with its styles
+    browser.wait("document.querySelector('#report-frame').style.height")  # and has moved what is below it
     browser.click("#log-part summary")
     browser.wait(f"document.querySelector('#log').innerText.includes('{id_}')")
     browser.open(running.url)

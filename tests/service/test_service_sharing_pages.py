@@ -39,6 +39,8 @@ def test_sign_in_by_a_link_share_and_sign_out(browser, running, tmp_path):
     assert browser.run("location.href").rstrip("/") == running.url
 
     browser.open(f"{running.url}/jobs/{job.id}")
+    browser.wait("document.querySelector('#result').checkVisibility()")
+    browser.click("#report summary")
     browser.wait("document.querySelector('#report-frame').src.startsWith('blob:')")
     browser.click("#share")
     browser.click("#make-link")
