@@ -31,7 +31,7 @@ from mgclust.data.readers.tables import ParquetDataset, TextDataset
 from mgclust.data.readers.zarr_files import ZarrDataset
 from mgclust.outside.streams import COMPRESSIONS
 
-__all__ = ["FORMATS", "Format", "at_hand", "reject_foreign", "suffixes"]
+__all__ = ["FORMATS", "Format", "at_hand", "reject_foreign", "reject_name", "suffixes"]
 
 What = Literal["rows", "graph", "labels"]
 
@@ -143,6 +143,22 @@ def reject_foreign(location: Location, what: What) -> None:
             f"{location.name} has suffix {location.suffix!r}, which mgclust does not read; in Python give {remedy}, or "
             f"convert it to one of {suffixes(what)}."
         )
+
+
+def reject_name(name: str, what: What) -> None:
+    """Reject the name of a file that is never read as `what`: rows, a graph or labels; nothing is opened.
+
+    Raises
+    ------
+    InputError
+        The suffix is known, but not for `what`. A name without a known suffix may be a directory, and passes.
+    """
+    location = Location(name, name)
+    volume = name.lower().endswith(VOLUMES)
+    known = FORMATS.get(location.suffix)
+    if (what == "graph" and volume) or (known and not volume and not getattr(known, what)):
+        suffix = location.suffix + location.compression
+        raise InputError(f"{name} has suffix {suffix!r}; it should be {suffixes(what)}: convert it to one of them.")
 
 
 @contextlib.contextmanager

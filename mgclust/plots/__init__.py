@@ -9,8 +9,8 @@ All pictures of a result have the same colours for its clusters (`cluster_colors
 can be dark, has its own colours.
 
 Modules: `clusters` (decision graph, and rows in the plane), `canopies`, `prominence` (of density peaks), `silhouette`,
-`merges` (of communities), `iterations` (objective), `validity` (indices against the number of clusters),
-`parcels` (evaluation of parcels), `places` (colours of parcels), `adjacency`
+`merges` (of communities), `neighbors` (distances), `iterations` (objective), `validity` (indices against the number of
+clusters), `parcels` (evaluation of parcels), `places` (colours of parcels), `adjacency`
 (of graphs) and `volumes` (slices of voxels). `style` and `sources` are shared.
 """
 
@@ -19,6 +19,7 @@ from mgclust.plots.canopies import canopies
 from mgclust.plots.clusters import decision_graph, scatter
 from mgclust.plots.iterations import objective
 from mgclust.plots.merges import dendrogram, modularity
+from mgclust.plots.neighbors import neighbor_distances
 from mgclust.plots.parcels import parcel_evaluation
 from mgclust.plots.places import parcel_colors
 from mgclust.plots.prominence import prominence
@@ -36,6 +37,7 @@ __all__ = [
     "dendrogram",
     "label_slices",
     "modularity",
+    "neighbor_distances",
     "objective",
     "parcel_colors",
     "parcel_evaluation",

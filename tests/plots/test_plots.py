@@ -132,6 +132,22 @@ def silhouettes_of(n=300, k=5):
     return np.clip(np.random.default_rng(1).normal(0.4, 0.3, n), -1, 1), labels
 
 
+@pytest.mark.parametrize(("n", "k", "named"), [(300, 8, [1, 4, 8]), (300, 1, [1]), (2, 2, [1, 2]), (1, 3, [1, 2, 3])])
+def test_distances_to_neighbors_are_sorted(n, k, named, monkeypatch):
+    monkeypatch.setattr(plots.style, "MAX_POINTS", 100)
+    distances = np.sort(np.random.default_rng(n).exponential(size=(n, k)), axis=1).astype(np.float32)
+    ax = plots.neighbor_distances(distances)
+    assert plots.png(ax, dpi=40)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == [f"neighbour {each}" for each in named]
+    for line, each in zip(ax.lines, named, strict=True):
+        values = np.sort(distances[:, each - 1])
+        x, y = line.get_data()
+        np.testing.assert_array_equal(y, values[np.asarray(x, int) - 1])
+        assert (y[0], y[-1], len(y)) == (values[0], values[-1], min(n, 100))
+    with pytest.raises(InputError, match=r"distances has shape \(3,\)"):
+        plots.neighbor_distances([1.0, 2.0, 3.0])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("n", "k"), [(4, 2), (300, 5), (3000, 200), (3000, 34), (3000, 35)])
 def test_silhouettes_of_any_number_of_clusters(n, k):

@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from mgclust.algorithms import METHODS
 from mgclust.base.errors import InputError
+from mgclust.data.formats import reject_name
 from mgclust.data.options import GRAPH_OPTIONS, ROW_OPTIONS
 from mgclust.params import Option, check_parameters
 
@@ -167,7 +168,14 @@ class Submission(_Strict):
                 raise InputError(f"{name} should be a number, a string or a boolean; arrays are not accepted here.")
         plain = {name: value for name, value in self.parameters.items() if name not in self.files()}
         check_parameters({name: constraints[name] for name in plain}, plain)
+        for option in method.options():  # a value that has no default
+            if option.default is None and not option.constraint.optional and not self.parameters.get(option.name):
+                raise InputError(
+                    f"{option.name} is missing, but {self.method} needs it; give a file, or a job with labels."
+                )
         graph = method.opens == "graph"
+        for source in self.sources:
+            reject_name(source.name or source.path or "", "graph" if graph else "rows")
         given = {name for name, value in self.options if value is not None}
         wrong = given - {option.name for option in (GRAPH_OPTIONS if graph else ROW_OPTIONS)}
         wrong |= {name for name in ("mask", "confounds", "surfaces", "atlas") if graph and getattr(self, name)}

@@ -56,6 +56,37 @@ def test_an_unknown_query_name_is_rejected(served, method, path, sentence):
     assert served.get("/api/v1/jobs?limit=3&state=FAILED").status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("method", "names", "sentence"),
+    [
+        ("silhouette", ["rows.csv"], "labels is missing, but silhouette needs it; give a file, or a job with labels."),
+        ("density-peaks", ["rows.npy", "graph.GML"], "graph.GML has suffix '.gml'; it should be .npy, "),
+        ("nearest-neighbors", ["edges.txt.gz"], "edges.txt.gz has suffix '.txt.gz'; it should be .npy, "),
+        ("communities", ["brain.nii.gz"], "brain.nii.gz has suffix '.nii.gz'; it should be .npy, "),
+        ("communities", ["rows.zarr/"], "rows.zarr/ has suffix '.zarr'; it should be .npy, "),
+    ],
+)
+def test_a_job_that_cannot_run_is_rejected_before_files_are_sent(served, method, names, sentence):
+    sources = [{"upload": "later", "name": name} for name in names]
+    for path in ("jobs/check", "jobs"):
+        answer = served.post(f"/api/v1/{path}", json={"method": method, "sources": sources})
+        assert answer.status_code == 400 and answer.json()["error"].startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [
+        ("density-peaks", "brain.nii.gz"),
+        ("communities", "edges.csv.gz"),
+        ("canopy", "a folder"),
+        ("canopy", "x.unknown"),
+    ],
+)
+def test_names_of_files_that_may_be_read_pass(served, method, name):
+    request = {"method": method, "sources": [{"upload": "later", "name": name}]}
+    assert served.post("/api/v1/jobs/check", json=request).status_code == 204
+
+
 def test_a_browser_sees_a_page_at_an_unknown_address(served):
     page = served.get("/nothing", headers={"Accept": "text/html,*/*"})
     assert page.status_code == 404 and page.headers["content-type"].startswith("text/html")
