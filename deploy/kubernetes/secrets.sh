@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Make the secrets of the namespace "mgclust", or bring them up to date: from database.url and certs/ beside this file.
+# Make the secrets of the namespace "mgclust", or bring them up to date: from database.url, openid.secret and certs/ beside this file.
 #
 # Not by kustomize: it breaks their lines, and every `kubectl apply` would take them for changed.
 set -euo pipefail
@@ -11,7 +11,10 @@ secret() {
         kubectl apply -f -
 }
 
-secret mgclust-database --from-file=database=database.url
+files=("--from-file=database=database.url")
+# The secret of an OpenID Connect provider, if you have one.
+[[ ! -e openid.secret ]] || files+=("--from-file=openid=openid.secret")
+secret mgclust-database "${files[@]}"
 for role in scheduler worker client; do
     secret "mgclust-tls-$role" --from-file="certs/$role/ca.pem" --from-file="certs/$role/cert.pem" \
         --from-file="certs/$role/key.pem"

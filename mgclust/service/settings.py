@@ -79,24 +79,31 @@ class Settings:
         of each job.
     database : str
         URL of the database for SQLAlchemy. Default: SQLite in `data`.
-    host, port
-        Address and port of the web process.
+    host : str
+        Address at which the web process listens.
+    port : int
+        Port at which the web process listens.
     public_url : str
-        Address at which browsers reach the service, such as ``https://cluster.example``. With https, cookies are sent
-        only over TLS. Needed for sign-in by OpenID Connect.
+        Address at which browsers reach the service, such as ``https://cluster.example``. If it begins with https,
+        browsers send cookies only over TLS. Sign-in by OpenID Connect needs this setting.
     webhook_networks : str
-        Addresses and networks, separated by commas, that may receive webhooks although they are not public. With this
-        setting, webhooks may also use http. Default: none.
+        Addresses and networks, separated by commas, that may receive webhooks although they are not public. If this
+        setting is not empty, addresses of webhooks may also begin with http. Default: none.
     oidc_issuer : str
-        Issuer of an OpenID Connect provider at which users may sign in, such as ``https://login.example``. Its
-        redirect address is ``/sign-in/openid/callback`` below `public_url`. Empty: users sign in with tokens only.
-    oidc_client_id, oidc_client_secret : str
-        The service's name and secret at the provider. Give the secret by ``MGCLUST_SERVICE_OIDC_CLIENT_SECRET_FILE``.
+        Address of an OpenID Connect provider (its issuer) at which users may sign in, such as
+        ``https://login.example``. At the provider, register the redirect address ``/sign-in/openid/callback`` below
+        `public_url`. Empty: users sign in only with tokens.
+    oidc_client_id : str
+        Name under which the service is registered at the provider (client ID).
+    oidc_client_secret : str
+        Secret with which the service is registered at the provider. Write the secret to a file, and name this file in
+        ``MGCLUST_SERVICE_OIDC_CLIENT_SECRET_FILE``.
     oidc_groups_claim : str
-        Claim of the ID token with a user's groups.
-    oidc_admin_groups, oidc_user_groups : str
-        Groups, separated by commas, whose members are administrators, and groups whose members may use the service.
-        No user groups: all users of the provider. The role is updated at each sign-in.
+        Claim of the ID token that lists the groups of a user.
+    oidc_admin_groups : str
+        Groups, separated by commas, whose members are administrators. Each sign-in updates the role of the user.
+    oidc_user_groups : str
+        Groups, separated by commas, whose members may use the service. Empty: all users of the provider.
     scheduler : str
         Address of a Dask cluster, ``tls://``. Empty: jobs run on this machine.
     allow_plain_scheduler : bool
@@ -257,7 +264,7 @@ class Settings:
             raise InputError(f"public_url={self.public_url!r} should be like https://cluster.example, without a path.")
         if self.oidc_issuer:
             if not (self.public_url and self.oidc_client_id and self.oidc_client_secret):
-                raise InputError("oidc_issuer needs public_url, oidc_client_id and oidc_client_secret; set them too.")
+                raise InputError("oidc_issuer needs public_url, oidc_client_id and oidc_client_secret; also set these.")
             if urlsplit(self.oidc_issuer).scheme != "https" and _is_elsewhere(self.oidc_issuer):
                 raise InputError(f"oidc_issuer={self.oidc_issuer!r} should begin with https://.")
         if self.checkpoints and not os.path.isabs(self.checkpoints):

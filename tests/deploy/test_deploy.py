@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import json
 import re
 import shutil
@@ -214,7 +215,8 @@ def test_compose_gives_web_and_runner_all_settings_and_secrets_as_files():
         assert [each["path"] for each in given["env_file"]] == ["settings.env"]
         assert given["environment"]["MGCLUST_SERVICE_CHECKPOINTS"] == "/checkpoints"
         assert given["environment"]["MGCLUST_SERVICE_DATABASE_FILE"] == "/run/secrets/database"
-        assert given["secrets"] == ["database"]
+        assert given["environment"]["MGCLUST_SERVICE_OIDC_CLIENT_SECRET_FILE"] == "/run/secrets/openid"
+        assert given["secrets"] == ["database", "openid"]
     assert compose["services"]["postgres"]["environment"]["POSTGRES_PASSWORD_FILE"] == "/run/secrets/postgres_password"
     for secret in compose["secrets"].values():
         assert secret["file"].startswith("./secrets/")
@@ -268,14 +270,65 @@ def test_variables_of_compose_are_those_of_the_example():
     assert used == {key: given[key] for key in used}
 
 
+def test_web_of_compose_has_a_way_out_by_one_line_only():
+    compose = documents(DEPLOY / "compose" / "compose.yaml")[0]
+    inside = {name for name, given in compose["networks"].items() if given.get("internal")}
+    users = {name for name, given in compose["services"].items() if set(given.get("networks", [])) - inside}
+    assert users == {"web"}
+    example = dict(re.findall(r"^(\w+)=(.*)$", (DEPLOY / "compose" / ".env.example").read_text("utf-8"), re.MULTILINE))
+    options = compose["networks"]["outside"]["driver_opts"]
+    assert options == {"com.docker.network.bridge.enable_ip_masquerade": "${MGCLUST_WEB_OUTGOING:-false}"}
+    assert example["MGCLUST_WEB_OUTGOING"] == "false"
+    # The proxy on the same machine has the first address of the network that the rules of the page name.
+    network = ipaddress.ip_network(example["MGCLUST_SUBNET"])
+    assert str(network[1]) == example["MGCLUST_TRUSTED_PROXIES"]
+    rules = re.findall(
+        r"^sudo iptables .* -s (\S+) ", (DEPLOY / "compose" / "README.md").read_text("utf-8"), re.MULTILINE
+    )
+    assert rules == [str(network)] * 2
+
+
+def test_the_image_can_do_what_the_service_offers():
+    extras = re.search(r"^ARG EXTRAS=(.*)$", (DEPLOY / "docker/Dockerfile").read_text("utf-8"), re.MULTILINE)[1]
+    assert {"service", "sso", "postgres"} <= set(extras.split(","))
+    compose = documents(DEPLOY / "compose" / "compose.yaml")[0]
+    lines = (DEPLOY / "docker" / "README.md").read_text("utf-8")
+    locks = {path.stem for path in (DEPLOY / "docker" / "locks").iterdir()}
+    assert compose["services"]["certs"]["build"]["args"]["EXTRAS"] == f"${{MGCLUST_EXTRAS:-{extras}}}"
+    assert locks == {extras, extras.partition(",")[2]}
+    assert f"for extras in {extras} {extras.partition(',')[2]}; do" in lines
+
+
 # Kubernetes
+
+
+OPTIONAL = "web-outgoing.yaml"
+
+
+def test_web_of_kubernetes_has_a_way_out_by_one_line_only(kubernetes):
+    _, objects = kubernetes
+    text = (DEPLOY / "kubernetes" / "kustomization.yaml").read_text(encoding="utf-8")
+    assert f"\n  # - {OPTIONAL}\n" in text
+    web = _named(objects, "NetworkPolicy")["mgclust-web"]["spec"]
+    assert {port["port"] for rule in web["egress"] for port in rule["ports"]} == {53, 5432}
+    (outgoing,) = documents(DEPLOY / "kubernetes" / OPTIONAL)
+    assert outgoing["spec"]["podSelector"] == web["podSelector"] and outgoing["spec"]["policyTypes"] == ["Egress"]
+    (rule,) = outgoing["spec"]["egress"]
+    assert rule["ports"] == [{"port": 443, "protocol": "TCP"}]
+    closed = [ipaddress.ip_network(each) for to in rule["to"] for each in to["ipBlock"]["except"]]
+    for address in ("10.96.0.1", "169.254.169.254", "192.168.1.1", "172.31.0.1", "fd00::1", "fe80::1"):
+        found = ipaddress.ip_address(address)
+        assert any(found in each for each in closed if each.version == found.version), address
+    host = _named(objects, "Ingress")["mgclust"]["spec"]["rules"][0]["host"]
+    settings = _named(objects, "ConfigMap")["mgclust-settings"]["data"]
+    assert settings["MGCLUST_SERVICE_PUBLIC_URL"] == f"https://{host}"
 
 
 @pytest.fixture(scope="module")
 def kubernetes():
     folder = DEPLOY / "kubernetes"
     list_ = documents(folder / "kustomization.yaml")[0]
-    others = {"kustomization.yaml", "kustomizeconfig.yaml"}
+    others = {"kustomization.yaml", "kustomizeconfig.yaml", OPTIONAL}
     assert sorted(list_["resources"]) == sorted(path.name for path in folder.glob("*.yaml") if path.name not in others)
     return list_, [each for file in list_["resources"] for each in documents(folder / file)]
 
@@ -435,7 +488,9 @@ def test_the_lab_has_its_targets_and_names_no_host():
     for path in (DEPLOY / "lab", *LAB):
         if path.is_file():
             hosts = set(re.findall(r"https?://([^/:\s\"']+)", path.read_text(encoding="utf-8")))
-            assert hosts <= {"127.0.0.1", "localhost", "$address", "n1"}, path  # those of its own namespaces
+            assert hosts <= {"127.0.0.1", "localhost", "$address", "n1", "$OUTSIDE"}, (
+                path
+            )  # those of its own namespaces
 
 
 def test_the_lab_says_which_packages_it_needs():

@@ -355,8 +355,10 @@ def _warnings(n: int, k: int, t1: float, t2: float, alone: float | None, total: 
     said = []
     if not FEW <= k <= MANY:
         which, way = ("few", "smaller") if k < FEW else ("many", "larger")
-        text = f"{k} canopies of the suggested t1={t1:g} and t2={t2:g} are {which} compared with the {FEW} to {MANY} "
-        said.append(Doubt(f"{text}of most data: give {way} t1 and t2.", AmbiguousCountWarning))
+        text = (
+            f"{k} canopies of the suggested t1={t1:g} and t2={t2:g} are {which}, because most data have {FEW} to {MANY}"
+        )
+        said.append(Doubt(f"{text}: give {way} t1 and t2.", AmbiguousCountWarning))
     if alone < MIN_ALONE:
         text = (
             f"the number of canopies, {k}, follows from the suggested t1={t1:g} and t2={t2:g}, not from clusters: "

@@ -228,8 +228,8 @@ class ModularityClusterer(Clusterer):
         check_is_fitted(self, "labels_")
         if self._fitted_with["without_merges"]:
             raise InputError(
-                f"{self._fitted_with['without_merges']} has no merges, which follow the undirected modularity; fit "
-                "without it."
+                f"{self._fitted_with['without_merges']} has no merges, because merges need the modularity of an "
+                "undirected graph; fit without it."
             )
         if self._tree is None:
             place = self._fitted_with

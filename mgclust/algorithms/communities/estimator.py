@@ -275,7 +275,10 @@ class Communities(CommunitiesOptions, ModularityClusterer):
         self._doubts: list[Doubt] = []
         if parameters["directed"]:
             if parameters["objective"] == "cpm":
-                raise InputError("directed=True does not go with objective='cpm', which ignores directions; drop one.")
+                raise InputError(
+                    "directed=True cannot be combined with objective='cpm', which ignores directions; leave one of "
+                    "them out."
+                )
             check_directions(graph)
         if parameters["objective"] == "modularity":
             RESOLUTION.check("resolution", parameters["resolution"])
@@ -291,8 +294,8 @@ class Communities(CommunitiesOptions, ModularityClusterer):
             for name in ("n_clusters", "strategy"):
                 if parameters[name] is not None and (name == "n_clusters" or parameters[name] == "greedy"):
                     raise InputError(
-                        f"{name}={parameters[name]!r} does not go with resolutions, which leave the number of "
-                        "communities open; leave one of them out."
+                        f"{name}={parameters[name]!r} cannot be combined with resolutions, because each resolution "
+                        "gives its own number of communities; leave one of them out."
                     )
         if init is None and fixed is None:
             return {}
@@ -300,7 +303,7 @@ class Communities(CommunitiesOptions, ModularityClusterer):
             raise InputError("fixed nodes keep their community of init, but init is missing; give init.")
         if parameters["n_clusters"] is not None or parameters["strategy"] == "greedy":
             other = "strategy='greedy'" if parameters["strategy"] == "greedy" else f"n_clusters={self.n_clusters}"
-            raise InputError(f"{other} merges nodes from the start, so init has no place in it; leave one of them out.")
+            raise InputError(f"{other} merges single nodes, so it cannot use init; leave one of them out.")
         labels, self._doubts = initial_labels(init, graph)
         return {"init": labels, "fixed": None if fixed is None else fixed_nodes(fixed, graph, labels)}
 
@@ -316,8 +319,8 @@ class Communities(CommunitiesOptions, ModularityClusterer):
         for name in ("consensus", "null", "stability") if parameters["directed"] else ():
             if parameters[name]:
                 raise InputError(
-                    f"{name}={parameters[name]} is only for edges without a direction, so not for directed=True; leave "
-                    "one of them out."
+                    f"{name}={parameters[name]} cannot be combined with directed=True, because it works only on edges "
+                    "without a direction; leave one of them out."
                 )
         unfit = {
             "n_clusters": parameters["n_clusters"] is not None,
@@ -330,8 +333,8 @@ class Communities(CommunitiesOptions, ModularityClusterer):
             name = next(name for name, wrong in unfit.items() if wrong)
             other = name if name == "init" else f"{name}={parameters[name]!r}"
             raise InputError(
-                f"consensus={consensus} combines searches for large modularity from single nodes, so it does not go "
-                f"with {other}; leave one of them out."
+                f"consensus={consensus} cannot be combined with {other}, because it combines searches for large "
+                "modularity that start at single nodes; leave one of them out."
             )
         usual = not any(unfit.values()) and arguments["resolutions"][0] == 1.0
         if null is None and not usual:

@@ -231,17 +231,17 @@ def doubts_of(evidence: Evidence, quality: float, score: str) -> list[Doubt]:
         margin = unit if few else DEVIATIONS * std * (draws / (draws - 1)) ** 0.5
         if not quality > mean + margin:
             text = (
-                f"{score}={quality:.4g} is not clearly above the {mean:.4g} of graphs with the same degrees and random "
+                f"{score}={quality:.4g} is not clearly above {mean:.4g}, the mean of graphs with the same degrees and "
             )
-            text += "edges, so the communities may be due to chance; "
+            text += "random edges, so the communities may be due to chance; "
             remedy = "check with null=20." if few else "do not rely on them."
             doubts.append(Doubt(text + remedy, WeakStructureWarning))
     elif evidence.expected is not None:
-        text = f"modularity={quality:.4g} is about that of graphs with the same degrees and random edges (estimated: "
-        text += f"{evidence.expected:.2g}), so the communities may be due to chance; check with null=5."
+        text = f"modularity={quality:.4g} is about as high as in graphs with the same degrees and random edges ("
+        text += f"estimated: {evidence.expected:.2g}), so the communities may be due to chance; check with null=5."
         doubts.append(Doubt(text, WeakStructureWarning))
     if stable is not None and stable["mean"] < UNSTABLE:
-        text = f"the communities are unstable: without {REMOVED:.0%} of the edges, others are found (mean ARI "
+        text = f"the communities are unstable: without {REMOVED:.0%} of the edges, the search finds others (mean ARI "
         text += f"{stable['mean']:.2g}); rely only on communities with a high Jaccard index, or try consensus=20."
         doubts.append(Doubt(text, WeakStructureWarning))
     return doubts

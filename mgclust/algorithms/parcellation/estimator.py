@@ -369,21 +369,21 @@ def _evidence_doubts(value: ParcellationOutput, table: dict[str, np.ndarray], nu
     mean, deviation = (float(drawn.mean()), float(drawn.std(ddof=1))) if len(drawn) > 1 else (0.0, 0.0)
     if deviation < ROUNDING:
         text = (
-            f"n_parcels={k} leaves no choice of parcels: all random parcels have the DCBC {mean:.4f}; request more "
-            "parcels than the graph has pieces, or fewer than rows."
+            f"n_parcels={k} leaves no choice: all random parcels have the same DCBC, {mean:.4f}; request more parcels "
+            "than the graph has pieces, and fewer than rows."
         )
         return [Doubt(text, AmbiguousCountWarning)]
     if not found > mean + DEVIATIONS * deviation:
         text = (
-            f"the DCBC of {k} parcel{'s' * (k != 1)} is {found:.4f}, that of random ones {mean:.4f} +- "
+            f"the DCBC of {k} parcel{'s' * (k != 1)} is {found:.4f}, and random parcels have {mean:.4f} +- "
             f"{deviation:.4f}: chance may explain the parcels; use longer or smoothed series, or other numbers."
         )
         return [Doubt(text, WeakStructureWarning)]
     if not kept(table)[at]:
         highest = max(0.0, float(table["scan_random_dcbc"][at]), float(table["scan_coordinates_dcbc"][at]))
         text = (
-            f"the DCBC of {k} parcel{'s' * (k != 1)}, {found:.4f}, does not exceed {highest:.4f}, that of parcels that "
-            "ignore the series; use longer or smoothed series, or other numbers."
+            f"the DCBC of {k} parcel{'s' * (k != 1)}, {found:.4f}, does not exceed {highest:.4f}, the DCBC of "
+            "parcels that ignore the series; use longer or smoothed series, or other numbers."
         )
         return [Doubt(text, WeakStructureWarning)]
     doubts = []
@@ -395,7 +395,9 @@ def _evidence_doubts(value: ParcellationOutput, table: dict[str, np.ndarray], nu
         )
         doubts.append(Doubt(text, AmbiguousCountWarning))
     if len(value.numbers) > 1 and k == value.numbers[-1]:
-        text = f"the largest number of n_parcels, {k}, was chosen: larger numbers may be better; add some."
+        text = (
+            f"the largest number of n_parcels, {k}, was chosen, and larger numbers may be better; add larger numbers."
+        )
         doubts.append(Doubt(text, AmbiguousCountWarning))
     return doubts
 

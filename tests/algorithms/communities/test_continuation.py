@@ -263,8 +263,8 @@ def test_integer_names_are_names():
         ({"init": [0] * 10, "fixed": [-1]}, "fixed=-1 should be a node number"),
         ({"init": [0] * 10, "fixed": [True]}, "fixed has 1 Booleans"),
         ({"init": [0] * 10, "fixed": ["a"]}, "fixed has values of dtype <U1"),
-        ({"init": [0] * 10, "n_clusters": 2}, "n_clusters=2 merges nodes from the start"),
-        ({"init": [0] * 10, "strategy": "greedy"}, "strategy='greedy' merges nodes from the start"),
+        ({"init": [0] * 10, "n_clusters": 2}, "n_clusters=2 merges single nodes"),
+        ({"init": [0] * 10, "strategy": "greedy"}, "strategy='greedy' merges single nodes"),
     ],
 )
 def test_wrong_starts_are_refused(parameters, words):

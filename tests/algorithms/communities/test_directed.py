@@ -137,7 +137,7 @@ def test_what_does_not_go(monkeypatch, tmp_path):
     for parameters, words in (
         ({"n_clusters": 2}, "n_clusters=2 needs merges"),
         ({"strategy": "greedy"}, "strategy='greedy' needs merges"),
-        ({"objective": "cpm"}, "does not go with objective='cpm'"),
+        ({"objective": "cpm"}, "cannot be combined with objective='cpm'"),
     ):
         with pytest.raises(InputError, match=words):
             fit((arcs, n), **parameters)

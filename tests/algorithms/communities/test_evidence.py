@@ -306,7 +306,7 @@ def test_consensus_of_clear_communities_is_the_single_result() -> None:
         ({"n_clusters": 2}, "n_clusters=2"),
         ({"strategy": "greedy"}, "strategy='greedy'"),
         ({"objective": "cpm", "resolution": 0.1}, "objective='cpm'"),
-        ({"init": [0] * 16}, "does not go with init"),
+        ({"init": [0] * 16}, "cannot be combined with init"),
     ],
 )
 def test_consensus_needs_searches(parameters: dict[str, Any], told: str) -> None:
@@ -317,7 +317,7 @@ def test_consensus_needs_searches(parameters: dict[str, Any], told: str) -> None
 @pytest.mark.parametrize("name", ["consensus", "null", "stability"])
 def test_directions_are_refused(name: str) -> None:
     arcs = nx.gnm_random_graph(30, 90, seed=1, directed=True)
-    with pytest.raises(InputError, match=f"{name}=3 is only for edges without a direction"):
+    with pytest.raises(InputError, match=f"{name}=3 cannot be combined with directed=True"):
         fit(arcs, directed=True, **{name: 3})
     assert fit(arcs, directed=True)[0].significance_ is None
 

@@ -64,8 +64,8 @@ def test_the_candidates_are_saved(tmp_path):
 def test_what_resolutions_do_not_go_with():
     edges, n = graphs.load_graph("karate")
     for parameters, words in (
-        ({"n_clusters": 3}, "n_clusters=3 does not go with resolutions"),
-        ({"strategy": "greedy"}, "strategy='greedy' does not go with resolutions"),
+        ({"n_clusters": 3}, "n_clusters=3 cannot be combined with resolutions"),
+        ({"strategy": "greedy"}, "strategy='greedy' cannot be combined with resolutions"),
     ):
         with pytest.raises(InputError, match=words):
             fit((edges, n), resolutions=[1, 2], **parameters)

@@ -178,7 +178,7 @@ def test_halves_that_agree_less_than_places_are_doubted():
 def test_islands_that_leave_no_choice_are_doubted():
     rows, places = noisy(60, 60), np.arange(60)[:, None] * [3.0, 0, 0]
     line = [(i, i + 1) for i in range(59) if i not in (19, 39)]
-    with pytest.warns(AmbiguousCountWarning, match="n_parcels=3 leaves no choice of parcels"):
+    with pytest.warns(AmbiguousCountWarning, match="n_parcels=3 leaves no choice"):
         Parcellation(3, evaluate=True, client=None).fit(rows, neighbors=line, coordinates=places)
 
 

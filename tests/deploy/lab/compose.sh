@@ -41,10 +41,11 @@ configure() {
         (umask 077 && mkdir -p secrets)
         openssl rand -hex 24 > secrets/postgres_password
         echo "postgresql+psycopg://mgclust:$(cat secrets/postgres_password)@postgres/mgclust" > secrets/database
+        openssl rand -hex 24 > secrets/openid
         chmod 0444 secrets/*
         sed -i "s/^COMPOSE_PROFILES=.*/COMPOSE_PROFILES=cpu/; s|^MGCLUST_BASE=.*|MGCLUST_BASE=mgclust-lab/base|
             s|^MGCLUST_POSTGRES=.*|MGCLUST_POSTGRES=mgclust-lab/postgres:17|; s/^MGCLUST_IMAGE=.*/MGCLUST_IMAGE=mgclust:lab/
-            s/^MGCLUST_EXTRAS=.*/MGCLUST_EXTRAS=service,postgres/; s/_MEMORY=.*/_MEMORY=3g/" .env
+            s/^MGCLUST_EXTRAS=.*/MGCLUST_EXTRAS=service,sso,postgres,fmri/; s/_MEMORY=.*/_MEMORY=3g/" .env
         sed -i "s/^MGCLUST_SERVICE_CHECKPOINT_SECONDS=.*/MGCLUST_SERVICE_CHECKPOINT_SECONDS=1/" settings.env
     ' "$project"
     dc config --quiet
@@ -104,7 +105,7 @@ inputs() {
 commands_inside() {
     local each
     for each in web runner; do
-        dc exec -T "$each" mgclust jobs | tee "$work/jobs.txt"
+        dc exec -T "$each" mgclust jobs --json | tee "$work/jobs.txt"
         grep -q "$(cat "$work/density.id")" "$work/jobs.txt"
     done
 }
@@ -174,7 +175,13 @@ database_away() {
 
 no_secrets() {
     local password each
-    password=$(in_docker cat "$project/secrets/postgres_password")
+    for password in $(in_docker cat "$project/secrets/postgres_password" "$project/secrets/openid"); do
+        no_secret "$password"
+    done
+}
+
+no_secret() {
+    local password=$1 each
     for each in $(dc ps --quiet); do
         in_docker docker inspect "$each" | has_not "$password" >/dev/null
         # All processes of the container, as root: more than their own account may see.
@@ -236,6 +243,63 @@ print("ports beyond loopback, none of which speaks HTTP:", found)
 END
 }
 
+# Whether a part can begin a connection to this machine, which is outside Docker's networks.
+reaches() {
+    dc exec -T "$1" python - "$OUTSIDE" "$2" <<'END'
+import socket
+import sys
+
+socket.create_connection((sys.argv[1], int(sys.argv[2])), 3).close()
+END
+}
+
+# Only with the line of .env has web a way out, and then to port 443; a webhook is received. Settings of OpenID Connect are accepted.
+way_out() {
+    local receiver id
+    python3 - "$OUTSIDE" >"$work/received.txt" 2>&1 <<'END' &
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+
+class Receiver(BaseHTTPRequestHandler):
+    def do_POST(self):
+        print(self.headers["X-Mgclust-Signature"], self.rfile.read(int(self.headers["Content-Length"])).decode(), flush=True)
+        self.send_response(204)
+        self.end_headers()
+
+
+for port in (443, 8443):
+    threading.Thread(target=HTTPServer((sys.argv[1], port), Receiver).serve_forever).start()
+END
+    receiver=$!
+    # shellcheck disable=SC2064
+    trap "kill $receiver" EXIT
+    within 10 grep -q . <<<"$(ports "$OUTSIDE" 443)"
+    never reaches web 443
+    in_docker sh -euc '
+        cd "$0"
+        sed -i "s/^MGCLUST_WEB_OUTGOING=.*/MGCLUST_WEB_OUTGOING=true/" .env
+        sed -i "s/^# \(MGCLUST_SERVICE_\)/\1/" settings.env
+        echo "MGCLUST_SERVICE_WEBHOOK_NETWORKS=$1" >>settings.env
+        sed -n "s/^sudo \(iptables .*\)/\1/p" README.md >/tmp/limits.sh
+        grep -c DOCKER-USER /tmp/limits.sh
+    ' "$project" "$OUTSIDE"
+    dc down
+    dc up -d
+    in_docker sh -eux /tmp/limits.sh
+    within 120 all_healthy
+    reaches web 443
+    never reaches web 8443
+    never reaches runner 443
+    dc exec -T web python -c 'import authlib, joserfc'
+    dc exec -T web mgclust webhook add "http://$OUTSIDE:443/hook" >/dev/null
+    id=$(job submit density-peaks 4000 n_clusters=5)
+    job wait "$id" 120
+    within 30 grep -F "$id" "$work/received.txt"
+    grep '^t=[0-9]*,v1=[0-9a-f]\{64\} ' "$work/received.txt"
+}
+
 new_certificates() {
     local id before
     before=$(dc exec -T runner sha256sum /certs/ca.pem)
@@ -291,6 +355,7 @@ step 60 'commands in the containers of web and runner' commands_inside
 step 120 'no password in docker inspect, environments or command lines' no_secrets
 step 60 'memory and process limits everywhere' limits
 step 120 'ports seen from another host, and from the cluster' outside
+step 300 'a way out for web, by one line: a webhook is received, other ports are closed' way_out
 step 330 'a long job, undisturbed, with checkpoints' undisturbed
 step 420 'a worker killed: the next attempt resumes, same labels' kill_a_worker
 step 420 'runner stopped mid-job: the next attempt resumes, same labels' stop_the_runner

@@ -142,6 +142,9 @@ secrets() {
     sed "s/PASSWORD/$(cat "$work/password")/; s/?sslmode=verify-full//" "$SOURCE/deploy/kubernetes/database.url.example" \
         >"$work/shared/src/deploy/kubernetes/database.url"
     sed -i '/MGCLUST_SERVICE_SLOTS/a\  MGCLUST_SERVICE_CHECKPOINT_SECONDS: "1"' "$work/shared/src/deploy/kubernetes/settings.yaml"
+    # The settings of OpenID Connect that are comments, with a secret.
+    sed -i 's/^  # \(MGCLUST_SERVICE_OIDC_\)/  \1/' "$work/shared/src/deploy/kubernetes/settings.yaml"
+    openssl rand -hex 24 >"$work/shared/src/deploy/kubernetes/openid.secret"
     kubectl apply -f "$files/namespace.yaml"
     inside env KUBECONFIG=/lab/kubeconfig "$files/secrets.sh"
 }
@@ -149,6 +152,7 @@ secrets() {
 dry_run() {
     kubectl apply --dry-run=server -k "$files" | tee "$work/dry.txt"
     [[ "$(grep -c 'server dry run' "$work/dry.txt")" -eq "$(wc -l <"$work/dry.txt")" && "$(wc -l <"$work/dry.txt")" -ge 16 ]]
+    kubectl apply --dry-run=server -n mgclust -f "$files/web-outgoing.yaml"
 }
 
 apply() { kubectl apply -k "$files" | tee "$work/applied.txt"; }
@@ -190,7 +194,7 @@ job() {
 
 image() {
     in_docker docker build --file /work/src/deploy/docker/Dockerfile --build-arg BASE=mgclust-lab/base \
-        --build-arg EXTRAS=service,postgres --tag "$(sed -n 's/.*image: //p' "$work/scheduler.yaml" | head -n 1)" /work/src
+        --build-arg EXTRAS=service,sso,postgres,fmri --tag "$(sed -n 's/.*image: //p' "$work/scheduler.yaml" | head -n 1)" /work/src
 }
 
 postgres() {
@@ -228,7 +232,7 @@ a_job() {
     in_docker docker exec mgclust-runner mgclust info --scheduler tls://mgclust-scheduler:8786 | tee "$work/info.txt"
     [[ "$(grep -c '^worker ' "$work/info.txt")" -eq 2 ]]
     # Without a token of its own, at the socket in the volume.
-    in_docker docker exec mgclust-runner mgclust jobs | grep "$id"
+    in_docker docker exec mgclust-runner mgclust jobs --json | grep "$id"
     landlock_as_here "$(in_docker docker logs mgclust-runner 2>&1)"
 }
 

@@ -92,7 +92,7 @@ a_job() {
     landlock_as_here "$(inside journalctl --no-pager --unit mgclust)"
     # At its socket, without a URL.
     inside setpriv --reuid=mgclust --regid=mgclust --clear-groups env MGCLUST_SERVICE_DATA=/var/lib/mgclust HOME=/var/lib/mgclust \
-        /opt/mgclust/bin/mgclust jobs | grep "$(cat "$work/id.txt")"
+        /opt/mgclust/bin/mgclust jobs --json | grep "$(cat "$work/id.txt")"
 }
 
 sandbox() {
