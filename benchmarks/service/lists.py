@@ -1,14 +1,17 @@
 """The list of 100,000 jobs: pages, searches, filters and other orders.
 
 Allowed, on 2 cores: 99 of 100 requests within 50 ms. The web application answers in this process, so that the processor
-time of a request is known, with its queries; it is the figure to judge on a machine that does much else. Words that
-occur in no job are the slowest search: all texts are read.
+time of a request is known, with its queries; it is the figure to judge on a machine that does much else (`ok`). On a
+machine that does nothing else, judge the time on the wall (`wall_ok`). Words that occur in no job are the slowest
+search: all texts are read. A cold request comes first after all connections of the database were closed and its pages
+were dropped from the memory of the system, a few times per query; warm requests follow each other.
 
     python -m benchmarks.service.lists --out benchmarks/results/service/lists.json
 """
 
 from __future__ import annotations
 
+import os
 import random
 import tempfile
 import time
@@ -17,6 +20,7 @@ from typing import Any
 
 import numpy as np
 from sqlalchemy import insert
+from sqlalchemy.engine import Engine
 from starlette.testclient import TestClient
 
 from benchmarks.support import record as bench
@@ -26,7 +30,7 @@ from mgclust.service.settings import Settings
 from mgclust.service.web.app import create_app
 
 ALLOWED_SECONDS = 0.05
-JOBS, REQUESTS = 100_000, 100
+JOBS, REQUESTS, COLD_REQUESTS = 100_000, 100, 5
 STATES = ("SUCCEEDED",) * 8 + ("FAILED", "CANCELLED")
 QUERIES: dict[str, dict[str, Any]] = {
     "first page": {},
@@ -80,24 +84,42 @@ def main() -> None:
             for who, token in (("user", new_token(engine, "ann")[1]), ("administrator", admin)):
                 client.headers["Authorization"] = f"Bearer {token}"
                 for name, query in QUERIES.items():
-                    record.add(f"{who}: {name}", **measured(client, query))
+                    record.add(f"{who}: {name}", **measured(client, query, app.state.backend.engine))
 
 
-def measured(client: TestClient, query: dict[str, Any]) -> dict[str, Any]:
-    """Processor and wall time of a list."""
-    spent, waited, size = [], [], 0
-    for _ in range(REQUESTS):
-        cpu, begun = time.process_time(), time.perf_counter()
-        answer = client.get("jobs", params={"limit": 21} | query)
-        spent.append(time.process_time() - cpu)
-        waited.append(time.perf_counter() - begun)
-        assert answer.status_code == 200, answer.text
-        size = len(answer.content)
-    p99 = float(np.quantile(spent, 0.99))
+def measured(client: TestClient, query: dict[str, Any], engine: Engine) -> dict[str, Any]:
+    """Processor and wall time of a list, cold and warm."""
+    cold = []
+    for _ in range(COLD_REQUESTS):
+        forget(engine)
+        cold.append(asked(client, query)[:2])
+    warm = [asked(client, query) for _ in range(REQUESTS)]
+    spent, waited = (np.array(values) for values in list(zip(*warm, strict=True))[:2])
+    (cold_spent, cold_waited), (_, _, answer) = np.max(cold, axis=0), warm[-1]
+    p99, wall_p99 = np.quantile(spent, 0.99), np.quantile(waited, 0.99)
     return {
-        "jobs": len(answer.json()), "bytes": size, "processor_p50": float(np.median(spent)), "processor_p99": p99,
-        "wall_p99": float(np.quantile(waited, 0.99)), "ok": p99 <= ALLOWED_SECONDS,
+        "jobs": len(answer.json()), "bytes": len(answer.content),
+        "processor_p50": np.median(spent), "processor_p99": p99, "processor_cold": cold_spent,
+        "wall_p50": np.median(waited), "wall_p99": wall_p99, "wall_cold": cold_waited,
+        "ok": bool(p99 <= ALLOWED_SECONDS), "wall_ok": bool(wall_p99 <= ALLOWED_SECONDS),
     }  # fmt: skip
+
+
+def asked(client: TestClient, query: dict[str, Any]) -> tuple[float, float, Any]:
+    """Processor and wall time of one list, and the answer."""
+    cpu, begun = time.process_time(), time.perf_counter()
+    answer = client.get("jobs", params={"limit": 21} | query)
+    spent, waited = time.process_time() - cpu, time.perf_counter() - begun
+    assert answer.status_code == 200, answer.text
+    return spent, waited, answer
+
+
+def forget(engine: Engine) -> None:
+    """Close the connections of the database, and drop its pages from memory."""
+    engine.dispose()
+    with open(str(engine.url.database), "rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 if __name__ == "__main__":
