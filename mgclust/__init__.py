@@ -74,6 +74,7 @@ _HOME = {
     "open_dataset": "mgclust.data",
     "open_graph": "mgclust.data",
     "load_result": "mgclust.results.result",
+    "log_to_mlflow": "mgclust.output.mlflow_log",
     "Result": "mgclust.results.result",
     "Service": "mgclust.service.client",
     "UnconvergedWarning": "mgclust.algorithms.base",

@@ -44,6 +44,7 @@ from mgclust.base.errors import WorkerLost as WorkerLost
 from mgclust.base.errors import WorkerWarning as WorkerWarning
 from mgclust.data import open_dataset as open_dataset
 from mgclust.data import open_graph as open_graph
+from mgclust.output.mlflow_log import log_to_mlflow as log_to_mlflow
 from mgclust.results.label_agreement import compare_labels as compare_labels
 from mgclust.results.result import Result as Result
 from mgclust.results.result import load_result as load_result

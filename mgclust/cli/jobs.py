@@ -14,7 +14,7 @@ import click
 
 from mgclust.base.errors import InputError, printable
 from mgclust.base.progress import progress_text
-from mgclust.cli.options import CONTEXT, FiniteRange, as_json_option, connect_service, date
+from mgclust.cli.options import CONTEXT, FiniteRange, as_json_option, connect_service, date, mlflow_option
 from mgclust.cli.output import ShownProgress
 from mgclust.cli.run import job_command
 
@@ -130,6 +130,10 @@ def _paths(option: str, given: str) -> list[str]:
 def _submit(method: Any, parameters: dict[str, Any], command: list[str], **given: Any) -> None:
     sources, priority = given.pop("sources"), given.pop("priority")
     remote, wait, as_json, report = (given.pop(name) for name in ("remote", "wait", "as_json", "report"))
+    if (mlflow := given.pop("mlflow")) is not None:
+        if not wait:
+            raise InputError("--mlflow needs --wait; add it, or log the job later with 'mgclust result ID --mlflow'.")
+        _check_mlflow(mlflow)
     resources = {name: value for name in RESOURCES if (value := given.pop(name)) is not None}
     name, tags, varied = (given.pop(each) for each in ("name", "tags", "varied"))
     mask, confounds, surfaces, atlas = (given.pop(each, None) for each in ("mask", "confounds", "surfaces", "atlas"))
@@ -166,12 +170,22 @@ def _submit(method: Any, parameters: dict[str, Any], command: list[str], **given
                 _wait(job)
             made.refresh()
         click.echo(json.dumps(made.info) if as_json else printable(made.id))
+        for job in made.jobs if mlflow else ():
+            job.log_to_mlflow(mlflow)
         return
     job = service.submit(method.method, sources, **how)
     if wait:
         _wait(job)
     click.echo(json.dumps(job.info) if as_json else printable(job.id))
     _warn(job)
+    if mlflow is not None:
+        job.log_to_mlflow(mlflow)
+
+
+def _check_mlflow(uri: str) -> None:
+    from mgclust.output.mlflow_log import check_mlflow
+
+    check_mlflow(uri)
 
 
 def _values(method: Any, varied: tuple[str, ...]) -> dict[str, list[Any]]:
@@ -250,6 +264,7 @@ submit = job_command(
             "the sweep has each combination of values, at most 100.",
         ),
         click.Option(["--wait"], is_flag=True, help="Wait until the job has ended."),
+        mlflow_option(),
         click.Option(
             ["--no-report", "report"],
             is_flag=True,
@@ -333,14 +348,24 @@ def logs(id: str, as_json: bool) -> None:
 
 @click.command("result", context_settings=CONTEXT)
 @click.argument("id")
-@click.option("-o", "--output", required=True, metavar="DIR", help="Directory to create.")
+@click.option("-o", "--output", metavar="DIR", help="Directory to create.")
 @click.option("--overwrite", is_flag=True, help="Replace an earlier result.")
+@click.option("--mlflow", metavar="URI", help="Log the result to this tracking server of MLflow, from this machine.")
 @as_json_option
-def result(id: str, output: str, overwrite: bool, as_json: bool) -> None:
-    """Fetch a job's result directory."""
+def result(id: str, output: str | None, overwrite: bool, mlflow: str | None, as_json: bool) -> None:
+    """Fetch a job's result directory, or log the result to MLflow, or both."""
+    if output is None and mlflow is None:
+        raise click.UsageError("give -o DIR to fetch the result, or --mlflow URI to log it, or both")
+    if mlflow is not None:
+        _check_mlflow(mlflow)
     job = connect_service().job(id)
-    path = job.download(output, overwrite)
-    click.echo(json.dumps({"id": job.id, "path": str(path)}) if as_json else path)
+    path = None if output is None else job.download(output, overwrite)
+    if as_json:
+        click.echo(json.dumps({"id": job.id, "path": None if path is None else str(path)}))
+    elif path is not None:
+        click.echo(path)
+    if mlflow is not None:
+        job.log_to_mlflow(mlflow)
 
 
 @click.command("cancel", context_settings=CONTEXT)

@@ -12,8 +12,8 @@ import click
 from mgclust.base.errors import InputError, printable
 
 __all__ = [
-    "CONTEXT", "FiniteRange", "as_json_option", "connect_service", "date", "debug_option", "debugging", "not_installed",
-    "place_options",
+    "CONTEXT", "FiniteRange", "as_json_option", "connect_service", "date", "debug_option", "debugging", "mlflow_option",
+    "not_installed", "place_options",
 ]  # fmt: skip
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -52,6 +52,13 @@ def place_options() -> list[click.Parameter]:
             help="How many workers to use; needs --cpu or --scheduler.",
         ),
     ]
+
+
+def mlflow_option() -> click.Option:
+    """Make the option --mlflow."""
+    return click.Option(
+        ["--mlflow"], metavar="URI", help="Also log the result to this tracking server of MLflow, from this machine."
+    )
 
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

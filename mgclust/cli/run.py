@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mgclust.base.errors import InputError
-from mgclust.cli.options import CONTEXT, debug_option, place_options
+from mgclust.cli.options import CONTEXT, debug_option, mlflow_option, place_options
 from mgclust.cli.output import ShownProgress, summary
 
 if TYPE_CHECKING:
@@ -152,9 +152,11 @@ def _cluster(
     overwrite: bool,
     as_json: bool,
     report: bool,
+    mlflow: str | None,
     **how: Any,
 ) -> None:
     from mgclust.output.file_run import fit, open_sources, placed, save
+    from mgclust.output.mlflow_log import check_mlflow, log_to_mlflow
     from mgclust.results.atomic_directory import check_target
 
     place = {option.name: how.pop(str(option.name)) for option in place_options()}
@@ -162,6 +164,8 @@ def _cluster(
         raise InputError("--gpus cannot be combined with --cpu or --workers; leave one out.")
     if place["workers"] and not (place["cpu"] or place["scheduler"]):
         raise InputError("--workers needs --cpu or --scheduler; add one of them.")
+    if mlflow is not None:
+        check_mlflow(mlflow)
     check_target(output, overwrite)  # reject the directory before hours of computing
     saved = _checkpoint(checkpoint, checkpoint_seconds)
     if retries is not None:
@@ -176,6 +180,8 @@ def _cluster(
         click.echo(json.dumps({"output": os.path.abspath(output), **result.to_dict()}, allow_nan=False))
     else:
         click.echo(summary(result, Path(output), report))
+    if mlflow is not None:
+        log_to_mlflow(output, mlflow)
 
 
 def _checkpoint(folder: str | None, seconds: float | None) -> CheckpointConfig | None:
@@ -207,6 +213,7 @@ run = job_command(
         click.Option(["--retries"], type=click.IntRange(0), metavar="N",
                      help="How many times to retry if a worker is lost. [default: 1 or 0, depending on the method]"),
         click.Option(["--overwrite"], is_flag=True, help="Replace an earlier result."),
+        mlflow_option(),
         click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object instead of a summary."),
         click.Option(["--no-report", "report"], is_flag=True, flag_value=False, default=True,
                      help="Write no report.html and no pictures."),

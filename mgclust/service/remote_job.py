@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import httpx
 
 from mgclust.base.errors import InputError, InsufficientMemoryError, MgclustError, RunCancelled, RunFailed
+from mgclust.output.mlflow_log import ARTIFACTS, check_mlflow, log_to_mlflow
 from mgclust.results.atomic_directory import atomic_directory, check_target
 from mgclust.results.result import Result, load_result
 from mgclust.service.connection import CHUNK_BYTES, Retries, RetryAfter, ServiceConnection, check
@@ -214,6 +216,35 @@ class RemoteJob:
         mgclust.Result
         """
         return load_result(self.download(path))
+
+    def log_to_mlflow(self, uri: str) -> str:
+        """Log the result to a tracking server of MLflow, from this process; see `mgclust.log_to_mlflow`.
+
+        Only ``result.json`` and ``report.html`` are fetched. The run has the name of the job.
+
+        Parameters
+        ----------
+        uri : str
+            Address of the tracking server, such as ``http://host:5000``.
+
+        Returns
+        -------
+        str
+            Id of the run of MLflow.
+
+        Raises
+        ------
+        InputError
+            The job has no result, the client of MLflow is not installed, or the address is invalid.
+        RunFailed
+            The tracking server did not store the run. The service keeps the result.
+        """
+        check_mlflow(uri)
+        with tempfile.TemporaryDirectory() as folder:
+            for entry in self._service.call("GET", f"/jobs/{self.id}/files"):
+                if entry["name"] in ARTIFACTS:
+                    self._fetch(entry["name"], entry["size"], Path(folder))
+            return log_to_mlflow(folder, uri, name=self.info.get("name") or None, tags={"mgclust.job": self.id})
 
     def _fetch(self, name: str, size: int, directory: Path) -> None:
         path = directory / name
