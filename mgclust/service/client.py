@@ -30,6 +30,7 @@ from mgclust.service.remote_sweep import RemoteSweep
 
 __all__ = ["Service"]
 
+STORE_SECONDS = 3600.0  # time limit of the service's reading of an object
 MIN_ASKED_BYTES = 1 << 20  # smaller files are sent without asking whether the service has them
 
 
@@ -78,6 +79,7 @@ class Service(ServiceConnection):
         sources : path, sequence of paths, array or table
             Local files to cluster, which are uploaded; or, with `remote`, files on the service's machine. An array
             (NumPy, Dask, or a sparse matrix of a graph) or a table (pandas, polars, pyarrow) is uploaded as a file.
+            The service itself reads a path ``"store:NAME/PATH"`` from a store that the administrator has named.
         mask : path, optional
             Mask of a volume; see `mgclust.open_dataset`.
         confounds : sequence of paths, optional
@@ -187,6 +189,8 @@ class Service(ServiceConnection):
         paths = [] if file else [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
 
         def source(path: str | os.PathLike[str]) -> dict[str, str]:
+            if isinstance(path, str) and path.startswith("store:"):
+                return {"upload": self._read_stored(path, made), "name": path.rpartition("/")[2][:255]}
             read = {"path": os.fspath(path)} if remote else {"upload": self._upload(path, made)}
             name = Path(path).name if remote else _with_subject(Path(path))
             return read | {"name": "".join(c if c.isprintable() else "_" for c in name)[:255]}
@@ -270,6 +274,16 @@ class Service(ServiceConnection):
             if known:
                 return str(known[0]["id"])
         answer = self.call("PUT", f"/uploads/{name}", parts=parts)
+        if answer.get("new"):
+            made.append(str(answer["id"]))
+        return str(answer["id"])
+
+    def _read_stored(self, path: str, made: list[str]) -> str:
+        """Let the service read ``store:NAME/PATH``, and return the id of the upload."""
+        name, slash, rest = path.removeprefix("store:").partition("/")
+        if not (name and slash and rest):
+            raise InputError(f"source={path[:200]!r} should be store:NAME/PATH.")
+        answer = self.call("POST", "/uploads", json={"store": name, "path": rest}, timeout=STORE_SECONDS)
         if answer.get("new"):
             made.append(str(answer["id"]))
         return str(answer["id"])

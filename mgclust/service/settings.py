@@ -115,6 +115,9 @@ class Settings:
         Number of jobs that run at the same time. A job has one of the machine's GPUs unless it requests several.
     roots : str
         Folders with files that jobs may read, separated by `os.pathsep`. Default: none.
+    stores : str
+        Path of a TOML file with the S3-compatible stores whose objects users may name as sources, and with their
+        credentials. The file must have mode 0600. Default: none.
     upload_limit : int
         Maximum size of one upload, in bytes.
     max_rows : int
@@ -185,6 +188,7 @@ class Settings:
     cpu: bool = False
     slots: int = _bounded(AT_LEAST_ONE, 1)
     roots: str = ""
+    stores: str = ""
     upload_limit: int = _bounded(AT_LEAST_ONE, 64 * 2**30)
     max_rows: int = _bounded(OR_NO_LIMIT, 0)
     jobs_per_user: int = _bounded(AT_LEAST_ONE, 1_000)
@@ -299,6 +303,7 @@ class Settings:
         files = [f"{database}{end}" for end in ("", "-wal", "-shm", "-journal")] if database else []
         mine = [os.path.expanduser(path) for path in (*SECRETS, *self.hidden.split(os.pathsep)) if path]
         kept = [self.checkpoints] if self.checkpoints else []
+        kept += [os.path.abspath(self.stores)] if self.stores else []
         for log in [os.path.abspath(each) for each in (self.log, self.audit_path) if each]:
             kept += [log, *glob.glob(f"{glob.escape(log)}.*")]  # including rotated files
         return [str(self.data), *kept, *map(str, self.folders), *files, *mine]

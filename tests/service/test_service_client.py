@@ -1,6 +1,7 @@
 """What the client and its commands send, to whom, and what they print; no service runs."""
 
 import gc
+import json
 import os
 import signal
 import tempfile
@@ -422,3 +423,16 @@ def test_an_upload_keeps_the_subject_that_a_folder_states(answers, tmp_path):
         Service().upload(tmp_path / name)
     names = [request.url.raw_path.decode().rpartition("/")[2] for request in answers.requests]
     assert names == list(sent.values())
+
+
+def test_the_service_reads_a_source_of_a_store(answers):
+    answers.by = lambda request: httpx.Response(
+        201, json={"id": ID, "new": True} if request.url.path.endswith("/uploads") else job()
+    )
+    Service().submit("canopy", "store:lab/deep/rows.npy", t1=2.0, t2=1.0)
+    stored, submitted = (json.loads(request.content) for request in answers.requests)
+    assert stored == {"store": "lab", "path": "deep/rows.npy"}
+    assert submitted["sources"] == [{"upload": ID, "name": "rows.npy"}]
+    for path in ("store:", "store:lab", "store:lab/", "store:/rows.npy"):
+        with pytest.raises(InputError, match="store:NAME/PATH"):
+            Service().submit("canopy", path, t1=2.0, t2=1.0)

@@ -22,6 +22,7 @@ from mgclust.service.queue import removal, revocations, sources
 from mgclust.service.queue.jobs import Jobs
 from mgclust.service.queue.metrics import Metrics
 from mgclust.service.queue.models import check_data_folder, migrate, open_database
+from mgclust.service.queue.stores import read_stores
 from mgclust.service.settings import Settings
 from mgclust.service.web.dependencies import Backend
 from mgclust.service.web.errors import Problem, answer_problems
@@ -53,6 +54,7 @@ def create_app(settings: Settings, adopt: bool = False) -> FastAPI:
         settings=settings, engine=engine, jobs=queue, readers=Readers(settings), callers=callers,
         streams=Streams(queue, callers, lambda row: job_summary(row).model_dump_json()),
         health=Health(engine, settings.hung_after), metrics=Metrics(engine, settings, audit),
+        stores=read_stores(settings),
         find_upload=Batched(functools.partial(sources.find_uploads, engine, settings)), submit=Batched(queue.submit),
     )  # fmt: skip
 

@@ -13,6 +13,7 @@ from mgclust.service.queue.access import Caller, Unauthorized
 from mgclust.service.queue.jobs import Jobs, NewJob
 from mgclust.service.queue.metrics import Metrics
 from mgclust.service.queue.models import Job
+from mgclust.service.queue.stores import Store
 from mgclust.service.settings import Settings
 from mgclust.service.web.errors import NotFound
 from mgclust.service.web.health import Health
@@ -46,6 +47,7 @@ class Backend:
     streams: Streams
     health: Health
     metrics: Metrics
+    stores: dict[str, Store]
     find_upload: Batched[tuple[Caller, str], RootedFile]
     submit: Batched[NewJob, Job]
 

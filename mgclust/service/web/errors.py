@@ -15,7 +15,7 @@ from sqlalchemy.exc import DataError, DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoConnection
 from starlette.exceptions import HTTPException
 
-from mgclust.base.errors import InputError, printable
+from mgclust.base.errors import InputError, RunFailed, printable
 from mgclust.service.confined.reader_pool import Busy
 from mgclust.service.queue.access import LastToken, Unauthorized
 from mgclust.service.queue.jobs import TooManyJobs
@@ -54,7 +54,7 @@ class NotFound(Exception):
 CODES: dict[type[Exception], int] = {
     InputError: 400, Unauthorized: 401, PermissionError: 403, NotFound: 404, LastToken: 409, InUse: 409, TooLarge: 413,
     TooManyJobs: 429, RateLimited: 429, QuotaExceeded: 507, OSError: 507, DataError: 400, DBAPIError: 503,
-    NoConnection: 503, Busy: 503, DatabaseLost: 503,
+    RunFailed: 502, NoConnection: 503, Busy: 503, DatabaseLost: 503,
 }  # fmt: skip
 
 

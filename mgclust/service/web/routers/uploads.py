@@ -3,9 +3,11 @@
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
 
 from mgclust.service.audit import note
 from mgclust.service.queue import sources
+from mgclust.service.queue.stores import read_object
 from mgclust.service.web.dependencies import BackendDep, Before, Reader, Submitter, parse_cursor
 from mgclust.service.web.errors import NotFound
 
@@ -26,6 +28,24 @@ async def upload(
     false.
     """
     received = await sources.receive(backend.engine, backend.settings, caller, name, request.stream(), sha256)
+    note(id=received["id"], size=received["size"])
+    return received
+
+
+class StoredObject(BaseModel):
+    """An object of a store that the administrator has named."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    store: str = Field(max_length=80)
+    path: str = Field(max_length=1024)
+
+
+@router.post("", status_code=201)
+async def read_stored(given: StoredObject, caller: Submitter, backend: BackendDep) -> dict[str, Any]:
+    """Make an upload from an object of a store. The id in the answer is a source for jobs."""
+    note(store=given.store)
+    received = await read_object(backend.engine, backend.settings, backend.stores, caller, given.store, given.path)
     note(id=received["id"], size=received["size"])
     return received
 

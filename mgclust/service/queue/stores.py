@@ -1,0 +1,187 @@
+"""Objects of S3-compatible stores that the administrator names, as sources of jobs.
+
+The setting `stores` is the path of a TOML file, which only the service's account may read::
+
+    [lab]
+    endpoint = "https://s3.example"
+    bucket = "measurements"
+    prefix = "{user}"
+    key = "..."
+    secret = "..."
+    users = ["ann", "bob"]
+
+The web process reads an object with these credentials, and it becomes an upload of the user, with the same limits. The
+credentials reach no job, no answer and no log. A user names an object below the prefix; ``{user}`` in it stands for the
+user's name. Messages do not quote the store's own messages, which may hold addresses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import tomllib
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from sqlalchemy import Engine
+from starlette.concurrency import run_in_threadpool
+
+from mgclust.base.errors import InputError, RunFailed
+from mgclust.service.queue.access import Caller
+from mgclust.service.queue.quotas import QuotaExceeded
+from mgclust.service.queue.sources import TooLarge, receive
+from mgclust.service.settings import MAX_FILE_BYTES, Settings
+
+__all__ = ["Store", "read_object", "read_stores"]
+
+MAX_PATH = 1_024  # characters of an object's path
+PART_BYTES = 8 * 2**20
+CONNECT_SECONDS, READ_SECONDS = 5, 20
+MAX_READING = 4  # objects that are read at the same time: each occupies a thread while its store does not answer
+
+_reading: set[str] = set()  # users whose objects are being read by this process
+
+
+class Store(NamedTuple):
+    """A store, as the administrator's file describes it."""
+
+    endpoint: str
+    bucket: str
+    key: str
+    secret: str
+    prefix: str = ""
+    users: tuple[str, ...] | None = None  # None: all users
+
+
+def read_stores(settings: Settings) -> dict[str, Store]:
+    """Read the file of stores.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read, is open to other accounts, or is invalid; the message does not quote its content. Or
+        s3fs is not installed.
+    """
+    if not settings.stores:
+        return {}
+    shown = f"stores={settings.stores!r}"
+    try:
+        # Open without blocking: a FIFO without a writer would block the start.
+        with open(settings.stores, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) or status.st_mode & 0o077 or status.st_uid not in (0, os.geteuid()):
+                raise InputError(f"{shown} should be a file that only this account can read; set its mode to 0600.")
+            content = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"{shown} cannot be read: {error.strerror}.") from None
+    try:
+        found = tomllib.loads(content.decode()) if len(content) <= MAX_FILE_BYTES else {}
+        stores = {name: _store(given) for name, given in found.items()}
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        stores = {}
+    if not stores:
+        raise InputError(
+            f"{shown} should be TOML with a table per store: endpoint, bucket, key, secret and, optionally, prefix and "
+            "users."
+        )
+    try:
+        import s3fs  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"{error.name} is not installed, and stores need it; run pip install 'mgclust[s3]'."
+        ) from error
+    return stores
+
+
+def _store(given: dict[str, Any]) -> Store:
+    users = given.pop("users", None)
+    store = Store(**given, users=None if users is None else tuple(users))
+    texts = [store.endpoint, store.bucket, store.key, store.secret, store.prefix, *(store.users or ())]
+    if isinstance(users, str) or not all(isinstance(text, str) for text in texts) or not all(texts[:4]):
+        raise TypeError
+    if urlsplit(store.endpoint).scheme not in ("http", "https") or not urlsplit(store.endpoint).hostname:
+        raise ValueError
+    if "/" in store.bucket or (store.prefix and not _is_plain(store.prefix.strip("/"))):
+        raise ValueError
+    return store
+
+
+def _is_plain(path: str) -> bool:
+    """Return whether a path has only names: no empty part, no ``.`` or ``..``, no backslash or control character."""
+    return path.isprintable() and "\\" not in path and not {"", ".", ".."} & set(path.split("/"))
+
+
+async def read_object(
+    engine: Engine, settings: Settings, stores: dict[str, Store], caller: Caller, name: str, path: str
+) -> dict[str, Any]:
+    """Read an object of a store, and return it as an upload of the caller, as `receive` does.
+
+    Raises
+    ------
+    InputError
+        The caller may not use the store, or the object does not exist or may not be read.
+    TooLarge
+        The object has more bytes than `upload_limit`.
+    QuotaExceeded
+        The upload exceeds a limit of the caller, or another object is being read.
+    RunFailed
+        The store does not answer.
+    """
+    mine = {each: store for each, store in stores.items() if store.users is None or caller.name in store.users}
+    if name not in mine:
+        known = f"use one of {', '.join(sorted(mine))}" if mine else "the administrator has given you none"
+        raise InputError(f"store={name[:80]!r} is not one of your stores; {known}.")
+    if len(path) > MAX_PATH or not _is_plain(path):
+        raise InputError(f"path={path[:200]!r} should be an object's path, without '..', empty parts and backslashes.")
+    if caller.name in _reading or len(_reading) >= MAX_READING:
+        raise QuotaExceeded("another object of a store is being read; try again when it is complete.")
+    _reading.add(caller.name)
+    try:
+        async with contextlib.aclosing(_parts(mine[name], caller.name, name, path, settings.upload_limit)) as parts:
+            return await receive(engine, settings, caller, path.rpartition("/")[2], parts)
+    finally:
+        _reading.discard(caller.name)
+
+
+async def _parts(store: Store, user: str, name: str, path: str, limit: int) -> AsyncGenerator[bytes]:
+    """Yield the parts of an object. Redirects are not followed, and each request has a time limit."""
+    shown = f"store:{name}/{path}"
+    try:
+        file = await run_in_threadpool(_open, store, user, path)
+        try:
+            if file.size > limit:
+                raise TooLarge(f"{shown} should have at most upload_limit={limit} bytes.")
+            while part := await run_in_threadpool(file.read, PART_BYTES):
+                yield part
+            if file.tell() != file.size:
+                raise ConnectionError
+        finally:
+            file.close()
+    except (FileNotFoundError, PermissionError, IsADirectoryError):
+        raise InputError(f"{shown} does not exist, or the service may not read it.") from None
+    except (TooLarge, GeneratorExit):
+        raise
+    except Exception as error:  # of botocore, aiohttp or s3fs: their messages may hold addresses
+        raise RunFailed(f"store={name!r} did not send the object ({type(error).__name__}); try again later.") from None
+
+
+def _open(store: Store, user: str, path: str) -> Any:
+    import s3fs
+
+    files = s3fs.S3FileSystem(
+        key=store.key, secret=store.secret, endpoint_url=store.endpoint, skip_instance_cache=True,
+        use_listings_cache=False,
+        config_kwargs={
+            "connect_timeout": CONNECT_SECONDS, "read_timeout": READ_SECONDS, "retries": {"max_attempts": 1},
+        },
+    )  # fmt: skip
+    files.retries = 2
+    prefix = store.prefix.strip("/").replace("{user}", user)
+    whole = Path(store.bucket, prefix, path)
+    info = files.info(str(whole))
+    if info["type"] != "file":
+        raise IsADirectoryError
+    return files.open(str(whole), "rb", block_size=PART_BYTES, cache_type="none")
