@@ -18,7 +18,7 @@ from mgclust.service.queue.models import Job, Token, Upload, User, reading, writ
 from mgclust.service.settings import Settings
 from mgclust.service.states import STATES
 
-__all__ = ["change_user", "describe_load", "describe_users", "pin", "waiting_jobs"]
+__all__ = ["change_user", "describe_load", "describe_users", "jobs_before", "pin", "waiting_jobs"]
 
 MAX_WAITING_LISTED = 1000
 CHANGES = ("disabled", "disk_limit", "jobs_limit")
@@ -122,6 +122,11 @@ def waiting_jobs(engine: Engine) -> list[dict[str, Any]]:
     positions += [(None, row) for row in rows if users[row.owner].disabled is not None]
     names = [column.key for column in columns]
     return [{"position": place, **dict(zip(names, row, strict=True))} for place, row in positions]
+
+
+def jobs_before(engine: Engine, id: str) -> int | None:
+    """Return how many waiting jobs are expected to start before a job, or None if the job has no position."""
+    return next((job["position"] for job in waiting_jobs(engine) if job["id"] == id), None)
 
 
 def describe_load(engine: Engine, settings: Settings) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from mgclust.service.queue.access import Caller
 from mgclust.service.queue.models import Job
 from mgclust.service.states import State
 
-__all__ = ["JobSummary", "JobView", "Progress", "Receipt", "job_summary", "job_view", "receipt"]
+__all__ = ["JobSummary", "JobView", "Position", "Progress", "Receipt", "job_summary", "job_view", "receipt"]
 
 # A message may quote names and values from files: no control characters may reach a terminal that prints it.
 Sentence = Annotated[str, AfterValidator(printable)]
@@ -79,6 +79,15 @@ class JobSummary(BaseModel):
     n_sources: int
     parameters: dict[str, str] = Field(description="The first parameters that the request gives, as short texts.")
     parent: str | None = Field(description="The job whose result was the basis for this job with other centres.")
+
+
+class Position(BaseModel):
+    """The place of a job in the queue."""
+
+    before: int | None = Field(
+        description="Jobs that are expected to start first. Null if the job does not wait, if its user is disabled, "
+        "or if very many jobs wait."
+    )
 
 
 class Receipt(BaseModel):

@@ -20,7 +20,7 @@ from mgclust.service.client import Service
 from mgclust.service.connection import check
 from mgclust.service.queue import access, administration, revocations
 from mgclust.service.queue.access import Caller, LastToken, Unauthorized
-from mgclust.service.queue.administration import change_user, describe_users, waiting_jobs
+from mgclust.service.queue.administration import change_user, describe_users, jobs_before, waiting_jobs
 from mgclust.service.queue.attempts import Attempts
 from mgclust.service.queue.backup import back_up
 from mgclust.service.queue.jobs import NewJob
@@ -141,10 +141,12 @@ def test_the_order_of_the_queue_is_that_of_claims(engine, settings):
     )]  # fmt: skip
     listed = waiting_jobs(engine)
     assert [job["position"] for job in listed] == list(range(len(submitted)))
+    assert [jobs_before(engine, job["id"]) for job in listed] == list(range(len(submitted)))
     for expected in listed[:1] + listed[1:2]:
         assert jobs.claim().id == expected["id"]
     while (job := jobs.claim()) is not None:
         assert waiting_jobs(engine) == [] or job.id != waiting_jobs(engine)[0]["id"]
+        assert jobs_before(engine, job.id) is None
     assert waiting_jobs(engine) == []
 
 

@@ -9,6 +9,7 @@ const MAX_PICTURES = 2;
 const MAX_BLOB_BYTES = 500e6; // a browser holds a file in memory before it saves it
 const LOG_POLL_MS = 3000;
 const RETRY_MS = 2000;
+const QUEUE_POLL_MS = 2000;
 const by = (id) => document.getElementById(id);
 const id = decodeURIComponent(location.pathname.split("/").pop());
 const path = `/jobs/${encodeURIComponent(id)}`;
@@ -80,6 +81,18 @@ function requestOf(job) {
   return told;
 }
 
+// Say how many jobs start before this one, as long as it waits. Nothing is said if the service does not know.
+async function showPosition() {
+  if (last?.state !== "PENDING" || document.hidden) return;
+  try {
+    const { before } = await askJson(`${path}/position`);
+    if (last.state !== "PENDING" || before === null || last.progress?.stage) return;
+    by("stage").textContent = before ? `Waiting for its turn: ${before.toLocaleString("en")} job${before === 1 ? " starts" : "s start"} before this job` : "Waiting for its turn: this job is the next";
+  } catch {
+    // the events of the job report that the service does not answer
+  }
+}
+
 // Show the job until it has ended. While the service does not answer, try again.
 async function follow() {
   show("problem", "");
@@ -91,6 +104,7 @@ async function follow() {
     for await (const job of events(id)) {
       describe({ ...job, request });
       showActions(by("actions"), last, methods);
+      showPosition();
     }
     if (last?.state === "SUCCEEDED" && shown !== last.attempt) await showResult(last);
     if (by("log-part").open) await showLog();
@@ -222,5 +236,6 @@ by("delete-now").addEventListener("click", async () => {
   }
 });
 by("log-part").addEventListener("toggle", () => by("log-part").open && showLog());
+setInterval(showPosition, QUEUE_POLL_MS);
 setInterval(() => by("log-part").open && last?.state === "RUNNING" && showLog(), LOG_POLL_MS);
 start(follow);

@@ -14,13 +14,14 @@ from mgclust.service.audit import note
 from mgclust.service.confined.inputs import named_sources
 from mgclust.service.confined.results import read_logs
 from mgclust.service.queue.access import Caller
+from mgclust.service.queue.administration import jobs_before
 from mgclust.service.queue.jobs import JobFilter, NewJob, job_id
 from mgclust.service.queue.sources import check_sources, labels_of_job
 from mgclust.service.states import State
 from mgclust.service.web import comparison
 from mgclust.service.web.dependencies import Backend, BackendDep, Before, Reader, Submitter, found, parse_cursor
 from mgclust.service.web.requests import Changes, Submission, describe_methods
-from mgclust.service.web.views import JobSummary, JobView, Receipt, job_summary, job_view, receipt
+from mgclust.service.web.views import JobSummary, JobView, Position, Receipt, job_summary, job_view, receipt
 
 router = APIRouter()
 _SUMMARIES = TypeAdapter(list[JobSummary])
@@ -168,6 +169,13 @@ async def events(id: str, request: Request, caller: Reader, backend: BackendDep)
     """Send the job at each change, without its request, as server-sent events, until it has ended."""
     row = found(await run_in_threadpool(backend.jobs.summary, caller, id))
     return StreamingResponse(backend.streams.events(row, request.state.token), media_type="text/event-stream")
+
+
+@router.get("/jobs/{id}/position")
+def position(id: str, caller: Reader, backend: BackendDep) -> Position:
+    """Count the waiting jobs, of all users, that are expected to start before a waiting job."""
+    found(backend.jobs.summary(caller, id))
+    return Position(before=jobs_before(backend.engine, id))
 
 
 @router.get("/jobs/{id}/log", response_class=PlainTextResponse)
