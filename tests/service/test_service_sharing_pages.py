@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pytest
 
-from support.browser import CHROMIUM, Browser
+from support.browser import CHROMIUM, Browser, sign_in, violations
 from support.service_process import free_port
 
 pytestmark = [
@@ -28,13 +28,39 @@ def browser(tmp_path):
     opened.close()
 
 
+def follow(browser, url, user="ann"):
+    """Open an address to sign in, and answer its question."""
+    browser.open(url)
+    browser.wait(f"document.querySelector('#question').innerText === 'Sign in as {user}?'")
+    browser.click("#go")
+    browser.wait(f"document.querySelector('#who')?.innerText === '{user}'")
+
+
+def test_an_address_to_sign_in_asks_first_and_ends_the_former_session(browser, running):
+    """Another site may lead here with a code of its own user."""
+    ann, bob = running.client("ann"), running.client("bob")
+    sign_in(browser, running, "bob")
+    url = ann.sign_in_url()
+    browser.open(url)
+    browser.wait("!document.querySelector('#go').hidden")
+    assert browser.run("document.querySelector('#question').innerText") == "Sign in as ann?"
+    assert violations(browser) == [] and browser.errors == []
+    browser.open(running.url)
+    browser.wait("document.querySelector('#who')?.innerText === 'bob'")  # nothing has changed
+    browser.open(f"{running.url}/sign-in#problem=call%20555")
+    browser.wait("document.querySelector('#problem').innerText.includes('is not complete')")
+    sessions = [each["id"] for each in bob.call("GET", "/tokens") if each["kind"] == "session"]
+    browser.open("about:blank")
+    follow(browser, url)
+    assert not {each["id"] for each in bob.call("GET", "/tokens")} & set(sessions) and len(sessions) == 1
+
+
 def test_sign_in_by_a_link_share_and_sign_out(browser, running, tmp_path):
     ann = running.client("ann")
     np.save(tmp_path / "points.npy", np.random.default_rng(0).normal(size=(40, 2)))
     job = ann.submit("canopy", tmp_path / "points.npy", t1=2.0, t2=1.0).wait()
     url = ann.sign_in_url()
-    browser.open(url)
-    browser.wait("document.querySelector('#who')?.innerText === 'ann'")
+    follow(browser, url)
     assert browser.run("document.cookie") == ""
     assert browser.run("location.href").rstrip("/") == running.url
 
@@ -69,8 +95,7 @@ def test_sign_in_by_a_link_share_and_sign_out(browser, running, tmp_path):
 
 
 def test_the_page_of_the_api(browser, running):
-    browser.open(running.client("ann").sign_in_url())
-    browser.wait("document.querySelector('#who')?.innerText === 'ann'")
+    follow(browser, running.client("ann").sign_in_url())
     browser.open(f"{running.url}/api")
     browser.wait("document.querySelectorAll('#operations details').length > 30")
     text = browser.run("document.querySelector('#operations').textContent")

@@ -27,11 +27,12 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Engine, and_, delete, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
 
 from mgclust.base.errors import InputError
 from mgclust.service.audit import Audit
 from mgclust.service.queue.durable import write_durably
-from mgclust.service.queue.models import Token, User, reading, writing
+from mgclust.service.queue.models import Token, User, Webhook, reading, writing
 
 __all__ = [
     "DEFAULT_DAYS",
@@ -41,6 +42,7 @@ __all__ = [
     "LastToken",
     "Unauthorized",
     "add_user",
+    "end_made_with",
     "expiry_of",
     "find_callers",
     "first_admin",
@@ -112,6 +114,11 @@ class Caller:
             raise PermissionError(
                 f"this token has the scopes {has}, but this request needs {scope}; use a token with this scope."
             )
+
+    @property
+    def maker(self) -> str | None:
+        """Token that answers for what the caller makes: if it is revoked, what was made with it ends."""
+        return self.origin or self.token or None
 
     def may_manage(self, user: str) -> bool:
         """Return whether the caller may manage a user's tokens: an administrator, or the same user with all scopes."""
@@ -215,7 +222,7 @@ def new_token(
 
 
 def revoke(engine: Engine, id_: str) -> bool:
-    """Revoke a token; return whether it exists.
+    """Revoke a token, and end what was made with it; return whether it exists.
 
     Raises
     ------
@@ -233,9 +240,15 @@ def revoke(engine: Engine, id_: str) -> bool:
         if session.scalars(valid_admin_tokens().limit(2)).all() == [id_]:
             raise LastToken(f"token {id_} is the last token of an administrator; create another, then revoke this one.")
         found.revoked = found.revoked or time.time()
-        sessions = update(Token).where(Token.origin == id_, Token.revoked.is_(None))
-        session.execute(sessions.values(revoked=found.revoked))
+        end_made_with(session, [id_], found.revoked)
         return True
+
+
+def end_made_with(session: Session, ids: Sequence[str], when: float) -> None:
+    """End the sessions, codes, links and webhooks that were made with these tokens, which are revoked."""
+    made = update(Token).where(Token.origin.in_(ids), Token.revoked.is_(None))
+    session.execute(made.values(revoked=when))
+    session.execute(delete(Webhook).where(Webhook.origin.in_(ids)))
 
 
 def owner_of_token(engine: Engine, id_: str) -> str | None:

@@ -72,8 +72,12 @@ def _listed(text: str) -> set[str]:
 
 
 def _name(claims: Mapping[str, Any]) -> str:
-    """Return a name that the service accepts, from the claims that name a person."""
-    for claim in ("preferred_username", "email", "sub"):
+    """Return a name that the service accepts, from the claims that name a person.
+
+    An address that the provider has not verified may belong to somebody else.
+    """
+    verified = ("email",) if claims.get("email_verified") is True else ()
+    for claim in ("preferred_username", *verified, "sub"):
         name = re.sub("[^a-z0-9._@-]+", "-", str(claims.get(claim, "")).lower()).lstrip("._@-")[:64]
         if NAME_PATTERN.fullmatch(name):
             return name

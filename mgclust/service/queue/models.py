@@ -94,7 +94,8 @@ class Token(Base):
     used: Mapped[float | None]  # last use, to the hour
     # "token"; "session": of a browser; "code": begins one session; "link": reads the result of one job.
     kind: Mapped[str] = mapped_column(String(16), default="token")
-    origin: Mapped[str | None] = mapped_column(String(32))  # token with which a session began; both end together
+    # Token with which a session began or a link was made; its revocation ends both, its expiry only the session.
+    origin: Mapped[str | None] = mapped_column(String(32))
     job: Mapped[str | None] = mapped_column(String(32))  # job of a link
 
     __table_args__ = (
@@ -115,6 +116,7 @@ class Webhook(Base):
     created: Mapped[float]
     since: Mapped[float]  # jobs that ended before this time have their messages
     last: Mapped[str | None] = mapped_column(Text)  # outcome of the last message
+    origin: Mapped[str | None] = mapped_column(String(32))  # token that added it; its revocation deletes the webhook
 
 
 class Delivery(Base):
@@ -128,7 +130,7 @@ class Delivery(Base):
     failures: Mapped[int] = mapped_column(default=0)
     due: Mapped[float | None]
 
-    __table_args__ = (Index("deliveries_due", "due"),)
+    __table_args__ = (Index("deliveries_due", "webhook", "due"),)
 
 
 class Upload(Base):

@@ -32,14 +32,16 @@ from mgclust.service.queue.quotas import row_size, size_of_job
 from mgclust.service.settings import Settings
 from mgclust.service.states import ENDED
 
-__all__ = ["InUse", "remove_deleted", "sweep", "sweep_until", "with_reserve"]
+__all__ = ["DAY_SECONDS", "InUse", "remove_deleted", "sweep", "sweep_until", "with_reserve"]
 
 DAY_SECONDS = 86_400.0
 RECEIVING_GRACE_SECONDS = 300.0  # time after which an unlocked partial upload is removed
 SWEEP_SECONDS = 600.0
 MAX_CACHE_BYTES = 2 << 30  # limit for the kernels that the jobs of a user have compiled
 RESERVE_FILE = "reserve"  # a file in the data folder, deleted to make room if the disk is full
-UPLOAD_PATTERN = re.compile(r'"upload": ?"([0-9a-f]{1,32})"')  # in the JSON of a request
+UPLOAD_PATTERN, LABELS_PATTERN = (  # in the JSON of a request
+    re.compile(rf'"{kind}": ?"([0-9a-f]{{1,32}})"') for kind in ("upload", "job")
+)
 RESERVE_BYTES = 4 << 20  # size of this file: more than the database writes for a deletion
 
 Answer = TypeVar("Answer")
@@ -167,14 +169,18 @@ def _empty_caches(engine: Engine, settings: Settings) -> None:
 
 
 def _delete_expired(engine: Engine, settings: Settings) -> None:
-    """Delete jobs that ended more than `keep_days` ago, and uploads of that age, except what is pinned."""
+    """Delete jobs that ended more than `keep_days` ago, and uploads of that age, except what is pinned or needed."""
     if not settings.keep_days:
         return
     log, first = JobLog(settings.log), time.time() - DAY_SECONDS * settings.keep_days
-    ended = select(Job).where(Job.state.in_(ENDED), Job.finished < first, Job.pinned.is_(False)).limit(100)
+    ended = select(Job).where(Job.state.in_(ENDED), Job.finished < first, Job.pinned.is_(False))
+    found: Sequence[Job] = []
     while True:
         with writing(engine) as session:
-            gone = session.scalars(ended.with_for_update(skip_locked=True)).all()
+            after = ended.where(Job.id > found[-1].id) if found else ended
+            found = session.scalars(after.order_by(Job.id).limit(100).with_for_update(skip_locked=True)).all()
+            needed = _needed_labels(session, {job.owner for job in found})
+            gone = [job for job in found if job.id not in needed]
             for job in gone:
                 session.execute(delete(Token).where(Token.job == job.id))  # its links
                 session.delete(job)
@@ -183,9 +189,17 @@ def _delete_expired(engine: Engine, settings: Settings) -> None:
             log("job.expired", job)
         _audit_expired(settings, gone)
         remove_deleted(engine, settings)
-        if len(gone) < 100:
+        if len(found) < 100:
             break
     _delete_expired_uploads(engine, settings, first)
+
+
+def _needed_labels(session: Session, owners: set[str]) -> set[str]:
+    """Return the ids of jobs whose labels waiting and running jobs of these users read."""
+    request = cast(Job.request, Text)
+    waits = (Job.state.in_(("PENDING", "RUNNING")), Job.owner.in_(owners), request.like('%"job": %'))
+    requests = session.scalars(select(request).where(*waits).execution_options(yield_per=1000))
+    return {id_ for text in requests for id_ in LABELS_PATTERN.findall(text)}
 
 
 def _delete_expired_uploads(engine: Engine, settings: Settings, first: float) -> None:

@@ -12,9 +12,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, or_, update
+from sqlalchemy import Engine, update
 
 from mgclust.outside.json_text import parse_json
+from mgclust.service.queue.access import end_made_with
 from mgclust.service.queue.durable import append_durably
 from mgclust.service.queue.models import Token, User, writing
 
@@ -43,7 +44,7 @@ def reapply(engine: Engine, data: Path) -> None:
     now = time.time()
     with writing(engine) as session:
         for token in tokens:
-            both = or_(Token.id == token, Token.origin == token)
-            session.execute(update(Token).where(both, Token.revoked.is_(None)).values(revoked=now))
+            session.execute(update(Token).where(Token.id == token, Token.revoked.is_(None)).values(revoked=now))
+            end_made_with(session, [token], now)
         for name in [name for name, is_disabled in disabled.items() if is_disabled]:
             session.execute(update(User).where(User.name == name, User.disabled.is_(None)).values(disabled=now))

@@ -19,7 +19,7 @@ from typing import Any
 from sqlalchemy import Engine, delete, func, select, update
 
 from mgclust.base.errors import InputError
-from mgclust.service.queue.access import ROLES, Caller, Unauthorized, hash_of
+from mgclust.service.queue.access import ROLES, Caller, Unauthorized, hash_of, valid_tokens
 from mgclust.service.queue.models import Token, User, reading, writing
 
 __all__ = ["SESSION_DAYS", "begin", "end", "links_of", "new_code", "new_link", "revoke_link", "token_of"]
@@ -27,7 +27,7 @@ __all__ = ["SESSION_DAYS", "begin", "end", "links_of", "new_code", "new_link", "
 DAY_SECONDS = 86_400.0
 SESSION_DAYS = 7.0
 CODE_SECONDS = 600.0
-MAX_SESSIONS = 20  # valid sessions and codes of a user; a new session ends the oldest
+MAX_SESSIONS = 20  # valid sessions and codes that one token has begun; a new session ends the oldest
 MAX_LINK_DAYS = 365.0
 MAX_LINKS = 20  # valid links of a job
 
@@ -53,7 +53,7 @@ def new_code(engine: Engine, user: str, origin: str | None = None) -> str:
     """
     code = f"mgc_{secrets.token_urlsafe(32)}"
     with writing(engine) as session:
-        _make_room(session, user)
+        _make_room(session, user, origin)
         session.add(_row(code, user, "code", CODE_SECONDS, origin=origin))
     return code
 
@@ -82,7 +82,7 @@ def begin(engine: Engine, caller: Caller, days: float = SESSION_DAYS) -> tuple[s
         raise PermissionError("a link begins no session.")
     cookie, proof, seconds = secrets.token_urlsafe(32), secrets.token_urlsafe(32), DAY_SECONDS * days
     scopes = [scope for scope in ROLES[caller.role] if scope in caller.scopes]
-    origin: str | None = caller.origin or caller.token or None
+    origin = caller.maker
     with writing(engine) as session:
         if caller.kind == "code":
             used = update(Token).where(Token.id == caller.token, Token.revoked.is_(None)).values(revoked=time.time())
@@ -94,18 +94,22 @@ def begin(engine: Engine, caller: Caller, days: float = SESSION_DAYS) -> tuple[s
                 seconds = min(seconds, maker.expires - time.time())
         elif caller.expires is not None:
             seconds = min(seconds, caller.expires - time.time())
-        _make_room(session, caller.name)
+        _make_room(session, caller.name, origin)
         row = _row(token_of(cookie, proof), caller.name, "session", seconds, scopes, origin=origin)
         session.add(row)
     return cookie, proof, Caller(caller.name, caller.role, frozenset(scopes), row.id, row.expires, "session")
 
 
-def _make_room(session: Any, user: str) -> None:
-    """Delete the sessions and codes of a user that have ended, and the oldest if there are many."""
+def _make_room(session: Any, user: str, origin: str | None) -> None:
+    """Delete the sessions and codes of a user that have ended, and the oldest of `origin` if it has begun many.
+
+    So a token, which may have few scopes, ends no session that another token has begun.
+    """
     own = (Token.user == user, Token.kind.in_(("session", "code")))
-    alive = (Token.revoked.is_(None), Token.expires > time.time())
-    kept = select(Token.id).where(*own, *alive).order_by(Token.created.desc()).limit(MAX_SESSIONS - 1)
-    session.execute(delete(Token).where(*own, Token.id.not_in(session.scalars(kept).all())))
+    session.execute(delete(Token).where(*own, ~valid_tokens()))
+    same = (*own, Token.origin == origin)
+    kept = select(Token.id).where(*same).order_by(Token.created.desc()).limit(MAX_SESSIONS - 1)
+    session.execute(delete(Token).where(*same, Token.id.not_in(session.scalars(kept).all())))
 
 
 def end(engine: Engine, caller: Caller) -> None:
@@ -125,6 +129,8 @@ def end(engine: Engine, caller: Caller) -> None:
 def new_link(engine: Engine, caller: Caller, job: str, days: float) -> tuple[str, str, float]:
     """Create a link to the result of a job; return its id, its secret and when it expires.
 
+    The link ends if the token of the caller is revoked, but not when that token expires.
+
     Raises
     ------
     InputError
@@ -133,7 +139,7 @@ def new_link(engine: Engine, caller: Caller, job: str, days: float) -> tuple[str
     if not 0 < days <= MAX_LINK_DAYS:
         raise InputError(f"days={days} should be > 0 and <= {MAX_LINK_DAYS:g}.")
     secret = f"mgc_{secrets.token_urlsafe(32)}"
-    row = _row(secret, caller.name, "link", DAY_SECONDS * days, job=job)
+    row = _row(secret, caller.name, "link", DAY_SECONDS * days, job=job, origin=caller.maker)
     with writing(engine) as session:
         session.get(User, caller.name, with_for_update=True)
         alive = (Token.job == job, Token.revoked.is_(None), Token.expires > time.time())

@@ -31,7 +31,7 @@ from mgclust.service.queue.access import ID_PATTERN, Caller
 from mgclust.service.queue.models import Job, Removal, Upload, reading, writing
 from mgclust.service.queue.orphans import RECEIVED_NAME
 from mgclust.service.queue.quotas import BLOCK_BYTES, QuotaExceeded, bytes_kept, limits_of, lock_users, quota_error
-from mgclust.service.queue.removal import InUse, remove_deleted, with_reserve
+from mgclust.service.queue.removal import DAY_SECONDS, InUse, remove_deleted, with_reserve
 from mgclust.service.settings import Settings
 
 __all__ = [
@@ -164,14 +164,18 @@ def _same(session: Session, owner: str, sha256: str, name: str) -> Upload | None
     return session.scalars(wanted.limit(1)).first()
 
 
-def known_upload(engine: Engine, caller: Caller, sha256: str, name: str) -> dict[str, Any] | None:
-    """Describe the caller's upload with this name and content, so that the file need not be sent again."""
-    with writing(engine) as session:
+def known_upload(engine: Engine, settings: Settings, caller: Caller, sha256: str, name: str) -> dict[str, Any] | None:
+    """Describe the caller's upload with this name and content, so that the file need not be sent again.
+
+    An upload that soon expires is left out: the client sends it again, and so it begins to expire again.
+    """
+    with reading(engine) as session:
         upload = _same(session, caller.name, sha256, name)
-        if upload is None:
-            return None
-        upload.created = time.time()  # it begins to expire again
-    return _described(upload)
+    if upload is None:
+        return None
+    kept_seconds = DAY_SECONDS * settings.keep_days
+    soon = kept_seconds and upload.created + kept_seconds < time.time() + min(DAY_SECONDS, kept_seconds / 2)
+    return None if soon and not upload.pinned else _described(upload)
 
 
 def latest_uploads(

@@ -2,7 +2,8 @@
 
 A message waits in the database until it is sent, so no restart loses it. It has the header ``X-Mgclust-Signature``,
 ``t=SECONDS,v1=HEX``: the HMAC-SHA256 of ``SECONDS.BODY`` with the webhook's secret as the key. Receivers should compare
-it, and reject messages that are older than some minutes. A message may arrive twice, with the same body.
+it, and reject messages that are older than some minutes. A message may arrive twice, with the same body. Messages of a
+disabled user wait until the user is enabled again.
 
 Addresses inside the network are rejected: a host is resolved once per message, each of its addresses must be public (or
 in `webhook_networks`), and the connection is made to the address that was checked. Redirects are not followed.
@@ -14,12 +15,15 @@ import asyncio
 import hashlib
 import hmac
 import ipaddress
+import itertools
 import json
 import secrets
 import socket
 import sys
 import threading
 import time
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -30,18 +34,19 @@ from sqlalchemy.orm import Session
 from mgclust.base.errors import InputError
 from mgclust.service.addresses import Proxies
 from mgclust.service.queue.access import Caller
-from mgclust.service.queue.models import OUTAGES, Delivery, Job, Webhook, reading, writing
+from mgclust.service.queue.models import OUTAGES, Delivery, Job, User, Webhook, reading, writing
 from mgclust.service.settings import Settings
 
-__all__ = ["add", "keep_messages", "remove", "send_due", "send_until", "webhooks_of"]
+__all__ = ["Sender", "add", "add_messages", "keep_messages", "remove", "send_until", "webhooks_of"]
 
 MAX_WEBHOOKS = 10  # per user
 MAX_URL_CHARACTERS = 1024
 POLL_SECONDS = 2.0
 SEND_SECONDS = 15.0  # limit of one sending, whatever the receiver does
+RECORD_SECONDS = 5.0  # time to record the outcome of a sending
 LEASE_SECONDS = 60.0  # time after which a message of a process that was killed is sent again
 RETRY_SECONDS = (10.0, 60.0, 600.0, 3600.0)  # pauses between the sendings of a message
-AT_ONCE = 16
+AT_ONCE, AT_ONCE_PER_USER = 32, 4  # messages that are being sent
 OVERLAP_SECONDS = 60.0  # jobs that ended so long before the last message are looked up again
 KEPT_SECONDS = 3600.0
 NAT64 = ipaddress.ip_network("64:ff9b::/96")
@@ -49,6 +54,8 @@ NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 def add(engine: Engine, settings: Settings, caller: Caller, url: str) -> dict[str, Any]:
     """Add a webhook of the caller; return it with its secret, which cannot be shown again.
+
+    If the token of the caller is revoked, the webhook is deleted.
 
     Raises
     ------
@@ -60,7 +67,7 @@ def add(engine: Engine, settings: Settings, caller: Caller, url: str) -> dict[st
     _place(settings, url)
     row = Webhook(
         id=secrets.token_hex(8), owner=caller.name, url=url, secret=secrets.token_urlsafe(32), created=time.time(),
-        since=time.time(),
+        since=time.time(), origin=caller.maker,
     )  # fmt: skip
     with writing(engine, alone=True) as session:
         if (session.scalar(select(func.count()).where(Webhook.owner == caller.name)) or 0) >= MAX_WEBHOOKS:
@@ -139,7 +146,7 @@ async def _send(settings: Settings, webhook: Webhook, body: str) -> str | None:
         return f"the message could not be sent ({type(error).__name__})"
 
 
-def _add_messages(engine: Engine) -> None:
+def add_messages(engine: Engine) -> None:
     """Add a message for each job that has ended since the last look."""
     with reading(engine) as session:
         webhooks = session.scalars(select(Webhook)).all()
@@ -188,38 +195,110 @@ def _body(job: Job) -> str:
     return json.dumps({"event": "job.ended", "job": {name: getattr(job, name) for name in names}})
 
 
-def send_due(engine: Engine, settings: Settings) -> int:
-    """Send the messages that are due; return their number."""
-    _add_messages(engine)
-    now = time.time()
-    wanted = select(Delivery, Webhook).join(Webhook, Delivery.webhook == Webhook.id)
-    with writing(engine, alone=True) as session:
-        due = session.execute(wanted.where(Delivery.due <= now).order_by(Delivery.due).limit(AT_ONCE)).all()
-        for delivery, _ in due:
-            delivery.due = now + LEASE_SECONDS
+class Sender:
+    """Sends messages, each in a thread, so that no slow receiver or name server holds up another message.
 
-    async def send_all() -> list[str | None]:
-        return await asyncio.gather(*(_send(settings, hook, delivery.body) for delivery, hook in due))
+    Users take turns, and each has a share of the places. A webhook has one message open at a time.
 
-    for (delivery, hook), problem in zip(due, asyncio.run(send_all()) if due else (), strict=True):
-        last = delivery.failures == len(RETRY_SECONDS)
-        due_again = None if problem is None or last else time.time() + RETRY_SECONDS[delivery.failures]
-        outcome = "received" if problem is None else f"{problem}; {'given up' if last else 'trying again'}"
-        row = (
-            Delivery.webhook == delivery.webhook, Delivery.job == delivery.job, Delivery.finished == delivery.finished,
-        )  # fmt: skip
-        with writing(engine) as session:
+    Parameters
+    ----------
+    engine : Engine
+        Database, from `open_database`.
+    settings : Settings
+        Settings of the service.
+    """
+
+    def __init__(self, engine: Engine, settings: Settings) -> None:
+        self._engine, self._settings = engine, settings
+        self._open: dict[str, tuple[str, threading.Thread]] = {}  # owner and thread by webhook
+        self._lock = threading.Lock()
+        self._ended = threading.Event()  # set at the end of each message
+        self._turns: dict[str, int] = {}  # number of the last turn of each user
+        self._turn = itertools.count(1)
+
+    def begin(self) -> int:
+        """Begin to send the messages that are due and for which there is a place; return their number."""
+        now = time.time()
+        due = (Delivery.webhook == Webhook.id, Delivery.due <= now)
+        earliest = select(func.min(Delivery.due)).where(*due).scalar_subquery()
+        wanted = select(Webhook).join(User, Webhook.owner == User.name).where(User.disabled.is_(None))
+        begun = []
+        with writing(self._engine, alone=True) as session:
+            rows = session.scalars(wanted.where(earliest.is_not(None)).order_by(earliest)).all()
+            for hook in self._in_turn(rows):
+                of_hook = select(Delivery).where(Delivery.webhook == hook.id, Delivery.due <= now)
+                delivery = session.scalars(of_hook.order_by(Delivery.due).limit(1)).one()
+                delivery.due = now + LEASE_SECONDS
+                begun.append((hook, delivery))
+        for hook, delivery in begun:
+            thread = threading.Thread(target=self._deliver, args=(hook, delivery), daemon=True)
+            with self._lock:
+                self._open[hook.id] = (hook.owner, thread)
+            thread.start()
+        return len(begun)
+
+    def _in_turn(self, waiting: Sequence[Webhook]) -> list[Webhook]:
+        """Choose webhooks for the places that are free."""
+        with self._lock:
+            taken = Counter(owner for owner, _ in self._open.values())
+            left = [hook for hook in waiting if hook.id not in self._open]
+        chosen: list[Webhook] = []
+        while taken.total() < AT_ONCE:
+            able = [hook for hook in left if taken[hook.owner] < AT_ONCE_PER_USER]
+            if not able:
+                break
+            hook = min(able, key=lambda each: (taken[each.owner], self._turns.get(each.owner, 0)))
+            self._turns[hook.owner] = next(self._turn)
+            taken[hook.owner] += 1
+            left.remove(hook)
+            chosen.append(hook)
+        return chosen
+
+    def _deliver(self, hook: Webhook, delivery: Delivery) -> None:
+        try:
+            problem = asyncio.run(_send(self._settings, hook, delivery.body))
+            last = delivery.failures == len(RETRY_SECONDS)
+            due_again = None if problem is None or last else time.time() + RETRY_SECONDS[delivery.failures]
+            outcome = "received" if problem is None else f"{problem}; {'given up' if last else 'trying again'}"
             failures = delivery.failures + (problem is not None)
-            session.execute(update(Delivery).where(*row).values(due=due_again, failures=failures))
-            session.execute(update(Webhook).where(Webhook.id == hook.id).values(last=outcome))
-    return len(due)
+            row = (
+                Delivery.webhook == delivery.webhook, Delivery.job == delivery.job,
+                Delivery.finished == delivery.finished,
+            )  # fmt: skip
+            with writing(self._engine) as session:
+                session.execute(update(Delivery).where(*row).values(due=due_again, failures=failures))
+                session.execute(update(Webhook).where(Webhook.id == hook.id).values(last=outcome))
+        except OUTAGES as error:  # the message is sent again
+            print(f"webhooks wait: {type(error).__name__}", file=sys.stderr)
+        finally:
+            with self._lock:
+                del self._open[hook.id]
+            self._ended.set()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until a message ends, or for some seconds."""
+        self._ended.wait(seconds)
+        self._ended.clear()
+
+    def finish(self) -> None:
+        """Wait for the open messages, as long as one sending and its record may take."""
+        end = time.monotonic() + SEND_SECONDS + RECORD_SECONDS
+        with self._lock:
+            threads = [thread for _, thread in self._open.values()]
+        for thread in threads:
+            thread.join(max(0.0, end - time.monotonic()))
 
 
 def send_until(stopping: threading.Event, engine: Engine, settings: Settings) -> None:
     """Send messages as jobs end."""
-    while not stopping.wait(POLL_SECONDS):
+    sender, next_look = Sender(engine, settings), 0.0
+    while not stopping.is_set():
         try:
-            while send_due(engine, settings) == AT_ONCE and not stopping.is_set():
-                pass
+            if time.monotonic() >= next_look:
+                next_look = time.monotonic() + POLL_SECONDS
+                add_messages(engine)
+            sender.begin()
         except OUTAGES as error:
             print(f"webhooks wait: {type(error).__name__}", file=sys.stderr)
+        sender.wait(POLL_SECONDS)
+    sender.finish()

@@ -6,16 +6,17 @@ script can read, and a proof that the page sends in a header, which no other sit
 
 from __future__ import annotations
 
+import html
 from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import FileResponse
+from fastapi.responses import FileResponse, HTMLResponse
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import mgclust
 
-__all__ = ["SecurityHeaders", "add_pages"]
+__all__ = ["SecurityHeaders", "add_pages", "sign_in_problem"]
 
 FOLDER = Path(__file__).parent / "pages"
 # The pages look as the report does.
@@ -73,9 +74,22 @@ def policy(path: str) -> str:
     """
     if path.startswith("/jobs/") or path == "/shared":
         return PAGE_POLICY.format(styles=" 'unsafe-inline'", frames="blob:")
-    if path in ("/", "/admin", "/api", "/compare", "/sign-in") or path.startswith("/pages/"):
+    if path in ("/", "/admin", "/api", "/compare", "/sign-in") or path.startswith(("/pages/", "/sign-in/")):
         return PAGE_POLICY.format(styles="", frames="'none'")
     return CLOSED_POLICY
+
+
+def sign_in_problem(sentence: str) -> HTMLResponse:
+    """Return the page that says why a sign-in failed. Its address holds no text, so that no other site can write one.
+
+    Parameters
+    ----------
+    sentence : str
+        What the page says.
+    """
+    empty = '<p id="problem" class="problem" role="alert" hidden></p>'
+    page = (FOLDER / "sign-in.html").read_text()
+    return HTMLResponse(page.replace(empty, empty.replace(" hidden></p>", f">{html.escape(sentence)}</p>")), 403)
 
 
 def add_pages(app: FastAPI) -> None:

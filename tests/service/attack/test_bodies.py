@@ -62,6 +62,26 @@ def test_a_body_of_many_parts(http, body, status, sentence):
     assert len(answer.content) < 1000
 
 
+@pytest.mark.parametrize(("method", "path"), [("PUT", "/uploads/abc/pin"), ("DELETE", "/uploads/abc")])
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [(b" " * (MAX_BODY_BYTES + 1), "bytes"), (b"[" * (MAX_DELIMITERS + 1), "commas")],
+    ids=["long", "delimiters"],
+)
+def test_only_the_content_of_an_upload_is_unbounded(http, method, path, body, sentence):
+    answer = http.request(method, f"/api/v1{path}", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 413 and sentence in answer.json()["error"]
+
+
+def test_one_route_receives_uploads(http):
+    """The bounds and the router agree on which requests are uploads."""
+    for path, methods in http.app.openapi()["paths"].items():
+        named = path.replace("{", "").replace("}", "")
+        for method, described in methods.items():
+            found = bodies.is_upload({"method": method.upper(), "path": named})
+            assert found == described["operationId"].startswith("upload_"), (method, path)
+
+
 def test_what_is_allowed_is_not_too_much():
     centers = json.dumps({"indices": list(range(10**9, 10**9 + 10_000))}, indent=1).encode()
     assert sum(map(centers.count, bodies.DELIMITERS)) < MAX_DELIMITERS

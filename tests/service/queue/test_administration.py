@@ -11,6 +11,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from sqlalchemy import select, update
 from starlette.testclient import TestClient
 
 from mgclust.base.errors import InputError
@@ -18,7 +19,7 @@ from mgclust.cli import run_command
 from mgclust.service.audit import latest_lines
 from mgclust.service.client import Service
 from mgclust.service.connection import check
-from mgclust.service.queue import access, administration, revocations
+from mgclust.service.queue import access, administration, revocations, sources
 from mgclust.service.queue.access import Caller, LastToken, Unauthorized
 from mgclust.service.queue.administration import change_user, describe_users, jobs_before, waiting_jobs
 from mgclust.service.queue.attempts import Attempts
@@ -179,6 +180,46 @@ def test_retention_of_uploads_with_pins(engine, settings):
     sweep(engine, settings)
     with reading(engine) as session:
         assert not session.get(Job, kept.id) and not session.get(Upload, ids["of-job"])
+
+
+def test_retention_keeps_what_waiting_and_running_jobs_read(engine, settings):
+    """Labels of other jobs and uploads, for as long as a job needs them; more jobs than one transaction deletes."""
+    jobs = Attempts(engine, settings)
+    labels, others, needed = submit(jobs), [submit(jobs) for _ in range(102)], upload(engine, settings)
+    for job in (labels, *others):
+        jobs.cancel(ANN, job.id)
+    reader = submit(jobs, parameters={"labels": {"job": labels.id}}, sources=[{"upload": needed}])
+    with writing(engine) as session:
+        session.execute(update(Job).where(Job.id != reader.id).values(finished=time.time() - 31 * DAY))
+        session.get_one(Upload, needed).created -= 31 * DAY
+    for state in ("PENDING", "RUNNING"):
+        with reading(engine) as session:
+            assert session.get_one(Job, reader.id).state == state
+        sweep(engine, settings)
+        with reading(engine) as session:
+            assert set(session.scalars(select(Job.id))) == {labels.id, reader.id}
+            assert session.get(Upload, needed)
+        assert state == "RUNNING" or jobs.claim().id == reader.id
+    jobs.succeed(reader.id, 1, {})
+    sweep(engine, settings)
+    with reading(engine) as session:
+        assert set(session.scalars(select(Job.id))) == {reader.id}
+        assert session.get(Upload, needed)  # a job that is kept names it
+
+
+def test_an_upload_that_soon_expires_is_sent_again(engine, settings):
+    """So looking for it, which needs no right to upload, changes nothing."""
+    id_ = upload(engine, settings)
+    with reading(engine) as session:
+        sent = session.get_one(Upload, id_)
+    for age, pinned, known in ((28, False, True), (29.5, False, False), (29.5, True, True)):
+        created = time.time() - age * DAY
+        with writing(engine) as session:
+            session.execute(update(Upload).values(created=created, pinned=pinned))
+        found = sources.known_upload(engine, settings, ANN, sent.sha256, sent.name)
+        assert (found is not None) == known
+        with reading(engine) as session:
+            assert session.get_one(Upload, id_).created == created
 
 
 def test_the_latest_lines_of_the_audit_log(tmp_path, monkeypatch):

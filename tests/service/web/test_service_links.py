@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import update
 from starlette.testclient import TestClient
 
-from mgclust.service.queue import access
-from mgclust.service.queue.models import Job, Token, open_database, reading, writing
+from mgclust.service.queue import access, revocations
+from mgclust.service.queue.models import Job, Token, User, Webhook, open_database, reading, writing
 from mgclust.service.settings import Settings
 from mgclust.service.web.app import create_app
 
@@ -158,3 +158,38 @@ def test_the_page_of_a_link(served):
         page.headers["referrer-policy"] == "no-referrer"
         and "frame-ancestors 'none'" in page.headers["content-security-policy"]
     )
+
+
+@pytest.mark.parametrize("by_session", [False, True])
+def test_what_a_stolen_token_made_ends_with_its_revocation(served, engine, tmp_path, by_session):
+    """Not with its expiry: a link may outlive the token."""
+    id_, token = access.new_token(engine, "ann", days=1.0)
+    thief = shown(token)
+    if by_session:
+        thief = {"X-Mgclust-Proof": served.post("/api/v1/session", headers=thief).json()["proof"], "Authorization": ""}
+    made = served.post(f"/api/v1/jobs/{ID}/links", json={"days": 300}, headers=thief).json()
+    guest = shown(made["path"].removeprefix("/shared#"))
+    served.post("/api/v1/webhooks", json={"url": "https://evil.example/"}, headers=thief)
+    served.post("/api/v1/webhooks", json={"url": "https://good.example/"})
+    with writing(engine) as session:
+        session.execute(update(Token).where(Token.id == id_).values(expires=time.time() - 1))
+    assert served.get("/api/v1/shared", headers=guest).status_code == 200
+    assert len(served.get("/api/v1/webhooks").json()) == 2
+    assert served.delete(f"/api/v1/tokens/{id_}").status_code == 200
+    assert served.get("/api/v1/shared", headers=guest).status_code == 401  # at once
+    assert [each["url"] for each in served.get("/api/v1/webhooks").json()] == ["https://good.example/"]
+    # A restored backup has them again, until the service starts.
+    with writing(engine) as session:
+        session.execute(update(Token).where(Token.origin == id_).values(revoked=None))
+        session.execute(update(Webhook).values(origin=id_))
+    revocations.reapply(engine, tmp_path)
+    time.sleep(2.1)  # valid callers are remembered for so long
+    assert served.get("/api/v1/shared", headers=guest).status_code == 401
+    assert served.get("/api/v1/webhooks").json() == []
+
+
+def test_a_link_of_a_disabled_user(served, engine, guest):
+    with writing(engine) as session:
+        session.get(User, "ann").disabled = time.time()
+    time.sleep(2.1)  # valid callers are remembered for so long
+    assert served.get("/api/v1/shared", headers=guest).status_code == 401

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -10,12 +11,13 @@ from starlette.testclient import TestClient
 
 from mgclust import DensityPeaks, FuzzyCMeans
 from mgclust.results.label_agreement import adjusted_rand
-from mgclust.service.queue import access
+from mgclust.service.queue import access, sources
 from mgclust.service.queue.models import Job, open_database, reading, writing
 from mgclust.service.queue.quotas import BLOCK_BYTES, bytes_kept
 from mgclust.service.queue.sources import files_of_job
 from mgclust.service.settings import Settings
 from mgclust.service.web.app import create_app
+from mgclust.service.web.routers import jobs
 
 
 @pytest.fixture
@@ -178,6 +180,8 @@ def test_the_same_file_is_kept_once(ann, served, engine, settings):
     known = ann.get("uploads", params={"sha256": first["sha256"], "name": "x.npy"}).json()
     assert [each["id"] for each in known] == [first["id"]]
     assert ann.get("uploads", params={"sha256": first["sha256"], "name": "y.npy"}).json() == []
+    (again,) = ann.get("uploads", params={"sha256": first["sha256"], "name": "x.npy"}).json()
+    assert again["created"] == known[0]["created"]  # a token that may only read changes nothing
     other = ann.put("uploads/y.npy", content=b"same").json()
     assert other["id"] != first["id"]  # the suffix is the format
     bob = as_user(served, engine, "bob")
@@ -242,6 +246,32 @@ def test_a_sweep_is_submitted_completely_or_not_at_all(ann, more, says):
     assert 400 <= answer.status_code < 500
     assert says in answer.json()["error"]
     assert listed(ann) == []
+
+
+def test_the_files_of_a_sweep_are_looked_up_once(settings, engine, monkeypatch):
+    """However many jobs it has: one request must not cost a hundred times a thousand lookups."""
+    looked_up = Counter()
+
+    def counted(kind, function):
+        def count(*given):
+            looked_up[kind] += 1 if kind == "job" else len(given[-1])
+            return function(*given)
+
+        return count
+
+    monkeypatch.setattr(sources, "find_uploads", counted("upload", sources.find_uploads))
+    monkeypatch.setattr(jobs, "labels_of_job", counted("job", lambda *given: None))
+    monkeypatch.setattr(jobs, "check_sources", counted("path", lambda settings, found: list(found)))
+    app = create_app(settings)
+    token = access.first_token(engine, settings.data).read_text().strip()
+    with TestClient(app, headers={"Authorization": f"Bearer {token}"}) as http:
+        http.base_url = "http://testserver/api/v1"
+        files = [{"upload": upload(http), "name": "points.npy"}, {"path": "/x/points.npy"}]
+        labels = [{"job": f"{k:032x}"} for k in range(3)]
+        wanted = {"method": "silhouette", "sources": files * 20, "vary": {"labels": labels}}
+        answer = http.post("sweeps", json=wanted)
+    assert answer.status_code == 201, answer.text
+    assert len(answer.json()["jobs"]) == 3 and looked_up == {"upload": 1, "path": 1, "job": 3}
 
 
 def saved(settings, engine, client, model, **more):

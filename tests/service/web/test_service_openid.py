@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import html
+import re
+import threading
 import time
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -53,7 +56,7 @@ class FakeProvider:
     def sign_in(self, http, state=None):
         """Do what a browser does, up to the answer of the service."""
         left = http.get("/sign-in/openid", follow_redirects=False)
-        if left.headers["location"].startswith("/"):
+        if left.status_code != 303:
             return left
         query = parse_qs(urlsplit(left.headers["location"]).query)
         self.query, self.nonce = query, query["nonce"][0]
@@ -79,10 +82,11 @@ def http(tmp_path, fake):
 
 
 def problem(answer):
-    place = answer.headers["location"]
-    assert place.startswith("/sign-in#problem="), place
+    """What the page says. Its address has no text, because any site may lead to an address."""
+    assert answer.status_code == 403 and "location" not in answer.headers
     assert "mgclust-session" not in answer.headers.get("set-cookie", "")
-    return unquote(place.partition("=")[2])
+    assert "script-src 'self'" in answer.headers["content-security-policy"]
+    return html.unescape(re.search('role="alert">([^<]+)</p>', answer.text)[1])
 
 
 def proof_of(answer):
@@ -136,6 +140,45 @@ def test_a_changed_name_is_the_same_user(http, fake):
     proof_of(fake.sign_in(http))
     fake.person["preferred_username"] = "ada.king"
     assert http.get("/api/v1/session", headers=proof_of(fake.sign_in(http))).json()["user"] == "ada-lovelace"
+
+
+@pytest.mark.parametrize(
+    ("verified", "name"), [(True, "carl@lab.example"), (False, "248"), ("true", "248"), (None, "248")]
+)
+def test_an_address_that_is_not_verified_is_no_name(http, fake, verified, name):
+    fake.person = {"sub": "248", "email": "carl@lab.example", "email_verified": verified}
+    assert http.get("/api/v1/session", headers=proof_of(fake.sign_in(http))).json()["user"] == name
+
+
+def test_one_address_does_not_keep_others_from_signing_in(tmp_path, fake, monkeypatch):
+    asked, go_on, claims = threading.Semaphore(0), threading.Event(), provider_module.Provider.claims
+
+    def slow(self, code, attempt):
+        asked.release()
+        assert go_on.wait(30)
+        return claims(self, code, attempt)
+
+    app = create_app(settings_of(tmp_path, trusted_proxies="192.0.2.9"))
+    with TestClient(app, base_url=PUBLIC, client=("192.0.2.9", 1)) as http:
+        fake.sign_in(http)  # from now on, the service knows the provider
+        monkeypatch.setattr(provider_module.Provider, "claims", slow)
+
+        def come_back(address):
+            headers = {"X-Forwarded-For": address, "Cookie": "mgclust-sign-in-8700=a.b.c"}
+            return http.get("/sign-in/openid/callback?code=x&state=a", headers=headers, follow_redirects=False)
+
+        answers = []
+        first = threading.Thread(target=lambda: answers.append(come_back("192.0.2.1")))
+        first.start()
+        assert asked.acquire(timeout=30)
+        assert come_back("192.0.2.1").status_code == 429
+        assert http.get("/sign-in/openid", follow_redirects=False).status_code == 303
+        other = threading.Thread(target=lambda: answers.append(come_back("192.0.2.2")))
+        other.start()
+        assert asked.acquire(timeout=30)
+        go_on.set()
+        first.join(), other.join()
+        assert len(answers) == 2 and all("ID token is not valid" in problem(answer) for answer in answers)
 
 
 def test_a_disabled_user(http, fake, tmp_path):
@@ -237,7 +280,7 @@ def test_a_real_provider(tmp_path):
             assert (told["user"], told["role"]) == ("ada", "admin")
             copied = {"Cookie": "; ".join(f"{name}={value}" for name, value in cookies.items())}
             again = http.get(back, follow_redirects=False, headers=copied)  # the provider rejects the used code
-            assert again.headers["location"].startswith("/sign-in#problem=")
+            assert "rejected the sign-in" in problem(again)
 
 
 @pytest.mark.parametrize(

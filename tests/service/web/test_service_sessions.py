@@ -170,6 +170,20 @@ def test_many_sessions_end_the_oldest(served, engine):
     assert sum(each["kind"] == "token" for each in access.tokens_of(engine, "ann")) == 1
 
 
+def test_a_narrow_token_ends_no_session_of_another_token(served, engine):
+    _, proof = begin(served, access.new_token(engine, "ann")[1])
+    cookies, narrow = dict(served.cookies), access.new_token(engine, "ann", ["read"])[1]
+    code = code_of(served, access.new_token(engine, "ann")[1])
+    for _ in range(25):
+        begin(served, narrow)
+    served.cookies.clear()
+    served.cookies.update(cookies)
+    time.sleep(2.1)  # valid callers are remembered for so long
+    assert served.get(SESSION, headers=proof).status_code == 200
+    assert served.post(SESSION, headers=shown(code)).status_code == 201
+    assert sum(each["kind"] == "session" for each in access.tokens_of(engine, "ann")) == 22
+
+
 def test_a_token_of_a_header_is_the_one_that_counts(served, engine, tmp_path):
     """A session in the browser does not lend its rights to a request that shows a token."""
     _, proof = begin(served, (tmp_path / "token").read_text().strip())

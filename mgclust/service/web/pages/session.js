@@ -31,6 +31,17 @@ export async function keepProof(proof) {
   localStorage.setItem(KEY, proof);
 }
 
+// End the session, if there is one.
+export async function endSession() {
+  if (!token()) return;
+  try {
+    await ask("/session", { method: "DELETE" });
+  } catch (error) {
+    if (error.status === 0) throw error; // the session would go on
+  }
+  localStorage.removeItem(KEY);
+}
+
 // Return the answer of the service, or throw its error.
 export async function ask(path, how = {}) {
   let answer;
@@ -116,12 +127,11 @@ export function start(whenSignedIn) {
   const leave = document.getElementById("leave");
   leave.addEventListener("click", async () => {
     try {
-      await ask("/session", { method: "DELETE" });
-    } catch (error) {
-      if (error.status === 0) return; // the session would go on
+      await endSession();
+      location.href = "/";
+    } catch {
+      // the page says that the service does not answer
     }
-    localStorage.removeItem(KEY);
-    location.href = "/";
   });
   if (token()) admit();
   else enter("");

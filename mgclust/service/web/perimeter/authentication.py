@@ -27,13 +27,14 @@ from mgclust.service.confined.turns import Busy
 from mgclust.service.queue.access import TOKEN_PATTERN, Caller, Unauthorized, hash_of
 from mgclust.service.settings import Settings
 from mgclust.service.web.errors import CODES, RETRY_AFTER_SECONDS, NotFound, answer
+from mgclust.service.web.perimeter.bodies import is_upload
 from mgclust.service.web.perimeter.callers import Callers
 from mgclust.service.web.perimeter.rates import RateLimited, Rates
 from mgclust.service.web.perimeter.session_cookie import session_token
 
 __all__ = ["AuthenticationMiddleware"]
 
-UPLOADS_PATH, STREAM_PATH = "/api/v1/uploads/", re.compile("/api/v1/jobs/[^/]+/events")
+STREAM_PATH = re.compile("/api/v1/jobs/[^/]+/events")
 # Endpoints whose reads the audit log leaves out, because they return only descriptions. The reads of a new endpoint are
 # recorded unless it is named here, and requests that may change something are always recorded.
 UNRECORDED_READS = {
@@ -95,7 +96,7 @@ class AuthenticationMiddleware:
             await self._refuse(scope, receive, send, error)
             return
         if (connection := state.get("connection")) is not None:
-            connection.admit(caller.name, upload=scope["method"] == "PUT" and scope["path"].startswith(UPLOADS_PATH))
+            connection.admit(caller.name, upload=is_upload(scope))
         await self._for_caller(caller, scope, receive, send)
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send, error: Exception) -> None:

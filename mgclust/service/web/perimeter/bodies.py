@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import weakref
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -13,7 +14,7 @@ from mgclust.service.queue.sources import TooLarge
 from mgclust.service.web.errors import answer
 from mgclust.service.web.perimeter.rates import RateLimited
 
-__all__ = ["ShortBodies"]
+__all__ = ["ShortBodies", "is_upload"]
 
 MAX_BODY_BYTES = 512 << 10  # twice the limit of a job in the queue
 SHORT_BODY_BYTES = 16 << 10  # bodies up to this size do not wait
@@ -22,6 +23,12 @@ WAIT_SECONDS = 30.0
 # At most twice as many delimiters as in a list of 10,000 row numbers, the longest list in a request. A body of the same
 # length with many more delimiters takes a hundred times its size in memory, and seconds to parse.
 DELIMITERS, MAX_DELIMITERS = (b",", b":", b"[", b"{"), 20_000
+UPLOAD_PATH = re.compile("/api/v1/uploads/[^/]+")
+
+
+def is_upload(scope: Scope) -> bool:
+    """Return whether the route of uploads answers a request. This route alone bounds and reads its body itself."""
+    return scope["method"] == "PUT" and UPLOAD_PATH.fullmatch(scope["path"]) is not None
 
 
 class ShortBodies:
@@ -35,7 +42,7 @@ class ShortBodies:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read the body of a request, or reject it, before the request is handled."""
         caller = scope.get("state", {}).get("caller")
-        if scope["type"] != "http" or caller is None or scope["path"].startswith("/api/v1/uploads/"):
+        if scope["type"] != "http" or caller is None or is_upload(scope):
             # Requests without a caller have no body here: `AuthenticationMiddleware` passes on an empty body.
             await self._app(scope, receive, send)
             return

@@ -1,7 +1,7 @@
 """Endpoints for jobs: submit, list, watch, rename, cancel, retry, delete, compare."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -44,22 +44,29 @@ def check_request(submission: Submission, caller: Caller, backend: Backend) -> N
     backend.settings.check_resources(dict(submission.resources))
 
 
-async def check_files(record: dict[str, Any], caller: Caller, backend: Backend) -> None:
-    """Check the files in the record of a request.
+async def check_files(records: Iterable[dict[str, Any]], caller: Caller, backend: Backend) -> None:
+    """Check the files in the records of requests, each file once.
 
     Raises
     ------
     InputError
         The caller may not read one of the files.
     """
-    named = named_sources(record).values()
-    for source in named:
-        if "upload" in source:
-            await backend.find_upload((caller, source["upload"]))
-        elif "job" in source:
-            await run_in_threadpool(labels_of_job, backend.engine, backend.settings, caller, source["job"])
-    if others := [source for source in named if "path" in source]:
-        await run_in_threadpool(check_sources, backend.settings, others)
+    named = {  # keys of a dictionary keep their order, so the first wrong file is named
+        (kind, source[kind]): None
+        for record in records
+        for source in named_sources(record).values()
+        for kind in ("upload", "job", "path")
+        if kind in source
+    }
+    paths = [{"path": name} for kind, name in named if kind == "path"]
+    for kind, name in named:
+        if kind == "upload":
+            await backend.find_upload((caller, name))
+        elif kind == "job":
+            await run_in_threadpool(labels_of_job, backend.engine, backend.settings, caller, name)
+    if paths:
+        await run_in_threadpool(check_sources, backend.settings, paths)
 
 
 @router.post("/jobs", status_code=201, response_model=JobView | Receipt)
@@ -67,7 +74,7 @@ async def submit(submission: Submission, caller: Submitter, backend: BackendDep)
     """Submit a job to the queue."""
     check_request(submission, caller, backend)
     id_, record = job_id(caller, submission.key), submission.to_record()
-    await check_files(record, caller, backend)
+    await check_files([record], caller, backend)
     note(id=id_)
     order = NewJob(id_, caller, submission.method, record, submission.priority, submission.name, submission.tags)
     return receipt(caller, await backend.submit(order), 201)

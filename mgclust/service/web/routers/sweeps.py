@@ -51,8 +51,8 @@ async def submit_sweep(sweep: SweepSubmission, caller: Submitter, backend: Backe
     for submission in submissions:
         check_request(submission, caller, backend)
     records = [submission.to_record() | {"vary": list(sweep.vary)} for submission in submissions]
-    for record in records:
-        await check_files(record, caller, backend)
+    parameters = [{"sources": [], "parameters": record["parameters"]} for record in records]
+    await check_files([records[0], *parameters], caller, backend)  # the jobs differ only in parameters
     id_ = job_id(caller, sweep.key and f"sweep {sweep.key}")
     note(id=id_)
     orders = [

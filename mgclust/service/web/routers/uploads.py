@@ -66,7 +66,7 @@ def list_uploads(
     With `sha256` and `name`, the list holds at most one upload: a client need not send this file again.
     """
     if sha256 is not None:
-        known = sources.known_upload(backend.engine, caller, sha256, name or "")
+        known = sources.known_upload(backend.engine, backend.settings, caller, sha256, name or "")
         return [] if known is None else [known]
     return sources.latest_uploads(backend.engine, caller, limit, parse_cursor(before))
 

@@ -128,10 +128,15 @@ class Provider:
             raise SignInFailed("the provider's ID token is for another application.")
         return dict(claims)
 
+    @property
+    def is_described(self) -> bool:
+        """True if `address` needs no request to the provider."""
+        return time.monotonic() - self._read <= METADATA_SECONDS
+
     def _described(self) -> dict[str, Any]:
         """Return the metadata of the provider, read once per hour."""
         with self._lock:
-            if time.monotonic() - self._read > METADATA_SECONDS:
+            if not self.is_described:
                 issuer = self._settings.oidc_issuer
                 read = self._json("GET", f"{issuer.rstrip('/')}/.well-known/openid-configuration")
                 if read.get("issuer") != issuer:
