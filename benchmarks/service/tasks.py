@@ -1,9 +1,10 @@
 """Tasks of a user of the service in Chromium: clicks, keys and seconds; and the bytes that the pages transfer.
 
 A service with two slots runs on this machine. A headless Chromium gets clicks and keys; a list or a file
-field is set by script, and counts as two clicks. `clicks` counts presses of the mouse, `keys` counts texts that are typed and keys that are pressed. The seconds of a task end when its result is
-shown; they are wall time, so nothing else should run. The first item starts `mgclust serve` in a folder without jobs,
-and its kernels have been compiled by earlier jobs.
+field is set by script, and counts as two clicks. `clicks` counts presses of the mouse, `keys` counts texts that are
+typed and keys that are pressed. The seconds of a task end when its result is shown; they are wall time, so nothing else
+should run. The first item starts `mgclust serve` in a folder without jobs, and its kernels have been compiled by
+earlier jobs.
 
     python -m benchmarks.service.tasks --out benchmarks/results/service/tasks.json
 

@@ -236,7 +236,11 @@ def test_blocks_run_in_order(directory, page):
 def test_every_block_is_run_or_checked():
     kinds = {(block.language, block.needs) for block in BLOCKS if not _runs(block)}
     assert {needs for language, needs in kinds if language in ("bash", "python")} <= set(CHECKED)
-    assert {language for language, _ in kinds} <= {"bash", "python", "text"}
+    # tests/deploy/test_proxy.py runs the block of nginx.
+    assert {language for language, _ in kinds} <= {"bash", "python", "text", "toml", "nginx"}
+    for block in BLOCKS:
+        if block.language == "toml":
+            assert tomllib.loads(block.code), block.place
     assert sum(map(_runs, BLOCKS)) > 30
     sketches = [block for block in BLOCKS if block.needs == "sketch"]
     assert sketches

@@ -10,7 +10,7 @@ from mgclust.service.queue.access import Caller
 from mgclust.service.queue.models import Job
 from mgclust.service.states import State
 
-__all__ = ["JobSummary", "JobView", "Position", "Progress", "Receipt", "job_summary", "job_view", "receipt"]
+__all__ = ["JobSummary", "JobView", "Progress", "QueuePosition", "Receipt", "job_summary", "job_view", "receipt"]
 
 # A message may quote names and values from files: no control characters may reach a terminal that prints it.
 Sentence = Annotated[str, AfterValidator(printable)]
@@ -81,7 +81,7 @@ class JobSummary(BaseModel):
     parent: str | None = Field(description="The job whose result was the basis for this job with other centres.")
 
 
-class Position(BaseModel):
+class QueuePosition(BaseModel):
     """The place of a job in the queue."""
 
     before: int | None = Field(

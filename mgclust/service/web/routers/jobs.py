@@ -21,7 +21,7 @@ from mgclust.service.states import State
 from mgclust.service.web import comparison
 from mgclust.service.web.dependencies import Backend, BackendDep, Before, Reader, Submitter, found, parse_cursor
 from mgclust.service.web.requests import Changes, Submission, describe_methods
-from mgclust.service.web.views import JobSummary, JobView, Position, Receipt, job_summary, job_view, receipt
+from mgclust.service.web.views import JobSummary, JobView, QueuePosition, Receipt, job_summary, job_view, receipt
 
 router = APIRouter()
 _SUMMARIES = TypeAdapter(list[JobSummary])
@@ -179,10 +179,10 @@ async def events(id: str, request: Request, caller: Reader, backend: BackendDep)
 
 
 @router.get("/jobs/{id}/position")
-def position(id: str, caller: Reader, backend: BackendDep) -> Position:
+def position(id: str, caller: Reader, backend: BackendDep) -> QueuePosition:
     """Count the waiting jobs, of all users, that are expected to start before a waiting job."""
     found(backend.jobs.summary(caller, id))
-    return Position(before=jobs_before(backend.engine, id))
+    return QueuePosition(before=jobs_before(backend.engine, id))
 
 
 @router.get("/jobs/{id}/log", response_class=PlainTextResponse)
