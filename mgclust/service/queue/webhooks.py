@@ -49,7 +49,9 @@ RETRY_SECONDS = (10.0, 60.0, 600.0, 3600.0)  # pauses between the sendings of a 
 AT_ONCE, AT_ONCE_PER_USER = 32, 4  # messages that are being sent
 OVERLAP_SECONDS = 60.0  # jobs that ended so long before the last message are looked up again
 KEPT_SECONDS = 3600.0
-NAT64 = ipaddress.ip_network("64:ff9b::/96")
+# Public addresses of IPv6, and what lies among them: special purposes with Teredo, documentation, and 6to4.
+PUBLIC_V6 = ipaddress.ip_network("2000::/3")
+NOT_PUBLIC_V6 = tuple(map(ipaddress.ip_network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")))
 
 
 def add(engine: Engine, settings: Settings, caller: Caller, url: str) -> dict[str, Any]:
@@ -108,10 +110,8 @@ def _is_allowed(settings: Settings, address: str) -> bool:
     found = ipaddress.ip_address(address.partition("%")[0])
     if settings.webhook_networks and Proxies(settings.webhook_networks).trusts(str(found)):
         return True
-    if isinstance(found, ipaddress.IPv6Address) and (
-        found.ipv4_mapped or found.sixtofour or found.teredo or found in NAT64
-    ):
-        return False  # an address of IPv4 in another form
+    if found.version == 6 and (found not in PUBLIC_V6 or any(found in network for network in NOT_PUBLIC_V6)):
+        return False
     return found.is_global and not found.is_multicast
 
 
