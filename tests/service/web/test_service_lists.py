@@ -248,6 +248,14 @@ def test_a_sweep_is_submitted_completely_or_not_at_all(ann, more, says):
     assert listed(ann) == []
 
 
+@pytest.mark.parametrize("name", ["search", "tag", "method", "sweep"])
+def test_a_search_for_control_characters(ann, name):
+    """The text would end there in SQLite, so that every job would be found."""
+    submit(ann)
+    assert ann.get("jobs", params={name: "\0"}).status_code == 422
+    assert ann.get("jobs", params={name: "é x"}).json() == []
+
+
 def test_the_files_of_a_sweep_are_looked_up_once(settings, engine, monkeypatch):
     """However many jobs it has: one request must not cost a hundred times a thousand lookups."""
     looked_up = Counter()

@@ -26,7 +26,8 @@ from mgclust.service.web.views import JobSummary, JobView, QueuePosition, Receip
 router = APIRouter()
 _SUMMARIES = TypeAdapter(list[JobSummary])
 
-Text = Annotated[str | None, Query(max_length=200)]
+PRINTABLE = "^[^\\x00-\\x1f\\x7f]*$"  # a database may end a text at a control character, or reject it
+Text = Annotated[str | None, Query(max_length=200, pattern=PRINTABLE)]
 
 
 def check_request(submission: Submission, caller: Caller, backend: Backend) -> None:
@@ -96,7 +97,11 @@ def list_jobs(
     before: Before = None,
     search: Annotated[
         str | None,
-        Query(max_length=200, description="Words that occur in names, #tags, ids, methods, files or parameters."),
+        Query(
+            max_length=200,
+            pattern=PRINTABLE,
+            description="Words that occur in names, #tags, ids, methods, files or parameters.",
+        ),
     ] = None,
     method: Text = None,
     tag: Text = None,
