@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from mgclust.datasets import make_gaussian_clusters, make_gaussian_rings
-from support.browser import Browser
+from support.browser import Browser, sign_in
 from support.service_process import Running
 
 HERE = Path(__file__).parent
@@ -49,10 +49,8 @@ def photograph(running: Running, browser: Browser, folder: Path) -> None:
     ann.submit("affinity-propagation", folder / "rings.npy", report=False).wait()
     long = ann.submit("density-peaks", many, report=False)
 
-    browser.open(running.url)
-    browser.wait("document.querySelector('#token')")
-    browser.run(f"sessionStorage.setItem('mgclust-token', '{running.token_of('ann')[1]}')")
-    browser.open(running.url)
+    sign_in(browser, running)
+    browser.open(running.url)  # without the focus that follows a sign-in
     browser.wait("document.querySelectorAll('#jobs a').length >= 6")
     browser.wait("document.querySelector('#jobs progress')?.value > 0.1")
     keep(browser, "service-jobs.png")
@@ -61,6 +59,8 @@ def photograph(running: Running, browser: Browser, folder: Path) -> None:
     browser.resize(1100, 940)
     browser.open(f"{running.url}/jobs/{job.id}")
     browser.wait("document.querySelector('#count')?.textContent === '31 clusters'")
+    for figure in ("graph", "ranks", "map"):  # what loads moves the graph
+        browser.wait(f"!document.querySelector('#{figure}-figure').hidden")
     left, top, width, height = browser.place("#box")
     corners = [(left + x * width, top + (1 - y) * height) for x, y in ((0.998, 0.998), (0.6, 0.5), (0.33, 0.16))]
     browser.drag(corners)

@@ -346,3 +346,22 @@ def test_axe_finds_nothing_in_reports_and_numbers_are_whole(browser, running, jo
             assert violations(browser) == [], (way, each.info["method"])
             assert browser.run(split) == [], (way, each.info["method"])
             assert browser.run("document.documentElement.scrollWidth <= innerWidth"), way
+
+
+def test_a_waiting_job_has_its_place(browser, running, table, tmp_path):
+    """Two long jobs take both slots, so two more jobs wait."""
+    many = tmp_path / "many.npy"
+    np.save(many, np.random.default_rng(1).normal(size=(200_000, 32)))
+    ann = running.client("ann")
+    long = [ann.submit("density-peaks", many, report=False) for _ in range(2)]
+    waiting = [ann.submit("canopy", table) for _ in range(2)]
+    try:
+        wait_for(lambda: all(each.refresh().state == "RUNNING" for each in long))
+        assert [ann.call("GET", f"/jobs/{each.id}/position") for each in waiting] == [{"before": 0}, {"before": 1}]
+        assert ann.call("GET", f"/jobs/{long[0].id}/position") == {"before": None}
+        for job, words in zip(waiting, ("this job is the next", "1 job starts before this job"), strict=True):
+            show(browser, running, job)
+            browser.wait(f"document.querySelector('#stage').innerText === 'Waiting for its turn: {words}'")
+    finally:
+        for each in (*waiting, *long):
+            each.cancel()
