@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import hashlib
+import math
 import re
 import secrets
 import time
@@ -90,6 +91,7 @@ class Caller:
     kind: str = field(default="token", compare=False)  # see `Token.kind`
     origin: str | None = field(default=None, compare=False)
     job: str | None = field(default=None, compare=False)  # the only job that the caller of a link may read
+    maker_name: str | None = field(default=None, compare=False)  # user who made the link that the caller shows
 
     @property
     def is_admin(self) -> bool:
@@ -114,6 +116,11 @@ class Caller:
             raise PermissionError(
                 f"this token has the scopes {has}, but this request needs {scope}; use a token with this scope."
             )
+
+    @property
+    def counted_as(self) -> str:
+        """User whose limits count the caller's requests; a link counts for the user who made it."""
+        return self.maker_name or self.name
 
     @property
     def maker(self) -> str | None:
@@ -227,7 +234,7 @@ def revoke(engine: Engine, id_: str) -> bool:
     Raises
     ------
     LastToken
-        It is the last valid token of all administrators.
+        It is the last token of all administrators that is valid for a day.
     """
     if not ID_PATTERN.fullmatch(id_):
         return False
@@ -237,8 +244,14 @@ def revoke(engine: Engine, id_: str) -> bool:
         found = session.get(Token, id_)
         if found is None:
             return False
-        if session.scalars(valid_admin_tokens().limit(2)).all() == [id_]:
-            raise LastToken(f"token {id_} is the last token of an administrator; create another, then revoke this one.")
+        # A token that is about to expire is no replacement: a day is enough to create another.
+        until = min(time.time() + 86_400.0, math.inf if found.expires is None else found.expires)
+        lasting = or_(Token.expires.is_(None), Token.expires >= until)
+        if session.scalars(valid_admin_tokens().where(lasting).limit(2)).all() == [id_]:
+            raise LastToken(
+                f"token {id_} is the last token of an administrator that is valid for a day; create another, then "
+                "revoke this one."
+            )
         found.revoked = found.revoked or time.time()
         end_made_with(session, [id_], found.revoked)
         return True
@@ -309,7 +322,7 @@ def find_callers(engine: Engine, hashes: Sequence[str]) -> list[Caller | Excepti
             allowed = frozenset(scopes.split())
             # The caller of a link is not the owner of its job, and has no role.
             who = (f"link {id_}", "link") if kind == "link" else (name, role)
-            known[sha256] = Caller(*who, allowed, id_, expires, kind, origin, job)
+            known[sha256] = Caller(*who, allowed, id_, expires, kind, origin, job, name if kind == "link" else None)
     refused = Unauthorized("this token is unknown or revoked; ask the service's administrator for one.")
     return [known.get(sha256, refused) for sha256 in hashes]
 

@@ -43,6 +43,8 @@ def back_up(settings: Settings, target: Path) -> dict[str, Any]:
             f"data={str(settings.data)!r} has no SQLite database; give the data folder of the service. For PostgreSQL, "
             "run pg_dump first, and copy the data folder then."
         )
+    if target.resolve().is_relative_to(settings.data.resolve()):
+        raise InputError(f"DIR={str(target)!r} lies in the data folder {str(settings.data)!r}; give another.")
     partial = target.with_name(f"{target.name}.partial")
     try:
         if target.exists() or partial.exists():
@@ -51,6 +53,7 @@ def back_up(settings: Settings, target: Path) -> dict[str, Any]:
         try:
             report = _copy_all(settings, url.database, partial)
             partial.rename(target)
+            report["folder"] = str(target)
         except BaseException:
             remove(partial)
             raise

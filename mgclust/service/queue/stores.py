@@ -31,7 +31,7 @@ from starlette.concurrency import run_in_threadpool
 
 from mgclust.base.errors import InputError, RunFailed
 from mgclust.service.queue.access import Caller
-from mgclust.service.queue.quotas import QuotaExceeded
+from mgclust.service.queue.jobs import TooManyJobs
 from mgclust.service.queue.sources import TooLarge, receive
 from mgclust.service.settings import MAX_FILE_BYTES, Settings
 
@@ -126,7 +126,9 @@ async def read_object(
     TooLarge
         The object has more bytes than `upload_limit`.
     QuotaExceeded
-        The upload exceeds a limit of the caller, or another object is being read.
+        The upload exceeds a limit of the caller.
+    TooManyJobs
+        Another object is being read.
     RunFailed
         The store does not answer.
     """
@@ -137,7 +139,7 @@ async def read_object(
     if len(path) > MAX_PATH or not _is_plain(path):
         raise InputError(f"path={path[:200]!r} should be an object's path, without '..', empty parts and backslashes.")
     if caller.name in _reading or len(_reading) >= MAX_READING:
-        raise QuotaExceeded("another object of a store is being read; try again when it is complete.")
+        raise TooManyJobs("another object of a store is being read; try again when it is complete.")
     _reading.add(caller.name)
     try:
         async with contextlib.aclosing(_parts(mine[name], caller.name, name, path, settings.upload_limit)) as parts:

@@ -83,7 +83,7 @@ def create_app(settings: Settings, adopt: bool = False) -> FastAPI:
     app.add_middleware(SecurityHeaders)
     answer_problems(app)
     refusals: dict[int | str, dict[str, Any]] = {
-        code: {"model": Problem} for code in (400, 401, 403, 404, 409, 413, 422, 429, 503, 507)
+        code: {"model": Problem} for code in (400, 401, 403, 404, 409, 413, 422, 429, 502, 503, 507)
     }
     checks = [Depends(reject_unknown_parameters)]
     # Included one by one, because nested routers would be searched twice.

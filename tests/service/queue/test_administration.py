@@ -262,6 +262,7 @@ def test_a_backup_of_a_running_service_is_a_data_folder(settings, tmp_path):
     try:
         wait_for(lambda: jobs.counts()["SUCCEEDED"] > 5)
         report = back_up(settings, tmp_path / "backup")
+        assert report["folder"] == str(tmp_path / "backup")
     finally:
         ending.set()
         thread.join()

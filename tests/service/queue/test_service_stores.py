@@ -11,6 +11,7 @@ from fastapi.testclient import TestClient
 
 from mgclust.base.errors import InputError, RunFailed
 from mgclust.service.queue import access, stores
+from mgclust.service.queue.jobs import TooManyJobs
 from mgclust.service.queue.models import migrate, open_database
 from mgclust.service.queue.quotas import QuotaExceeded
 from mgclust.service.queue.sources import TooLarge, find_uploads
@@ -160,7 +161,7 @@ def test_a_store_that_stops_or_is_away_is_an_error_in_time(engine, settings, ser
 
 def test_one_object_of_a_user_is_read_at_a_time(engine, settings, endpoint, monkeypatch):
     monkeypatch.setattr(stores, "_reading", {"ann"})
-    with pytest.raises(QuotaExceeded, match="another object"):
+    with pytest.raises(TooManyJobs, match="another object"):
         read(engine, settings, endpoint, "rows.npy")
     assert read(engine, settings, endpoint, "rows.npy", BOB)["new"]
 

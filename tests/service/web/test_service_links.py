@@ -193,3 +193,42 @@ def test_a_link_of_a_disabled_user(served, engine, guest):
         session.get(User, "ann").disabled = time.time()
     time.sleep(2.1)  # valid callers are remembered for so long
     assert served.get("/api/v1/shared", headers=guest).status_code == 401
+
+
+def test_links_count_for_the_user_who_made_them(served, engine):
+    """Connections, open requests, bodies and rates have limits per user, which no number of links may multiply."""
+    made = [served.post(f"/api/v1/jobs/{ID}/links", json={"days": 2}).json()["path"].split("#")[1] for _ in range(2)]
+    callers = access.find_callers(engine, [access.hash_of(secret) for secret in made])
+    assert {caller.counted_as for caller in callers} == {"ann"} and len({caller.name for caller in callers}) == 2
+
+
+def test_links_of_a_user_share_a_rate(served, app, engine, tmp_path):
+    made = [served.post(f"/api/v1/jobs/{ID}/links", json={"days": 2}).json()["path"].split("#")[1] for _ in range(2)]
+    with TestClient(create_app(Settings(data=tmp_path, cpu=True, rate_per_token=0.1))) as http:
+        answers = [http.get("/api/v1/shared", headers=shown(made[i % 2])).status_code for i in range(4)]
+    assert answers == [200, 200, 429, 429]
+
+
+def test_a_disabled_user_is_rejected_at_once(served, engine, tmp_path):
+    admin = shown((tmp_path / "token").read_text().strip())
+    assert served.get("/api/v1/jobs").status_code == 200
+    assert served.patch("/api/v1/users/ann", json={"disabled": True}, headers=admin).status_code == 200
+    assert served.get("/api/v1/jobs").status_code == 401
+
+
+def test_a_used_code_stays_used_after_a_restore(served, engine, tmp_path):
+    code = served.post("/api/v1/session/codes").json()["path"].split("=")[1]
+    assert served.post("/api/v1/session", headers=shown(code)).status_code == 201
+    with writing(engine) as session:  # the backup knows the code as unused
+        session.execute(update(Token).where(Token.sha256 == access.hash_of(code)).values(revoked=None))
+    revocations.reapply(engine, tmp_path)
+    assert isinstance(access.find_callers(engine, [access.hash_of(code)])[0], access.Unauthorized)
+
+
+def test_a_token_that_ends_soon_does_not_replace_the_last_one(served, engine, tmp_path):
+    first = access.find_callers(engine, [access.hash_of((tmp_path / "token").read_text().strip())])[0]
+    access.new_token(engine, first.name, days=0.01)
+    with pytest.raises(access.LastToken, match="create another"):
+        access.revoke(engine, first.token)
+    access.new_token(engine, first.name, days=2.0)
+    assert access.revoke(engine, first.token)

@@ -96,7 +96,7 @@ class AuthenticationMiddleware:
             await self._refuse(scope, receive, send, error)
             return
         if (connection := state.get("connection")) is not None:
-            connection.admit(caller.name, upload=is_upload(scope))
+            connection.admit(caller.counted_as, upload=is_upload(scope))
         await self._for_caller(caller, scope, receive, send)
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send, error: Exception) -> None:
@@ -149,8 +149,10 @@ class AuthenticationMiddleware:
             self._rates.remove_token(hash_)
             self._rates.count(None, address)
             raise
-        self._rates.add_token(hash_)
-        self._rates.count(hash_, address)
+        # The links of a user share one limit, because a user may make many of them.
+        counted = f"links of {caller.counted_as}" if caller.kind == "link" else hash_
+        self._rates.add_token(counted)
+        self._rates.count(counted, address)
         scope["state"] |= {"caller": caller, "token": hash_}
         return caller
 
@@ -168,10 +170,10 @@ class AuthenticationMiddleware:
             await send(message)
 
         connection = scope["state"].get("connection")
-        key = (caller.name, kind)
+        key = (caller.counted_as, kind)
         if self._open[key] >= MAX_OPEN[kind]:
             refusal = RateLimited(
-                f"{caller.name} has {MAX_OPEN[kind]} {kind} open, the maximum per user; end one, or try again later.",
+                f"{MAX_OPEN[kind]} {kind} of one user are open, the maximum; end one, or try again later.",
                 RETRY_AFTER_SECONDS,
             )
             await answer(refusal, _closing(scope))(scope, receive, send_checked)

@@ -48,7 +48,7 @@ class ShortBodies:
             return
         async with contextlib.AsyncExitStack() as turn:
             try:
-                body = await self._body(scope, receive, caller.name, turn)
+                body = await self._body(scope, receive, caller.counted_as, turn)
             except (Busy, RateLimited, TooLarge) as error:
                 await answer(error)(scope, receive, send)
                 return
@@ -101,7 +101,7 @@ class ShortBodies:
                     f"{WAIT_SECONDS:g} s; try again in a few seconds."
                 ) from None
             raise RateLimited(
-                f"{user} sends more than {LONG_BODIES_PER_USER} requests of more than {SHORT_BODY_BYTES} bytes at "
+                f"one user sends more than {LONG_BODIES_PER_USER} requests of more than {SHORT_BODY_BYTES} bytes at "
                 "once; wait for an answer.",
                 2,
             ) from None

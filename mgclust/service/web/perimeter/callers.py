@@ -1,8 +1,8 @@
 """Lookup of the caller of each request by its token: first in a cache of short duration, then in the database.
 
 Lookups in the database are batched: a flood of invented tokens costs one lookup per hundred tokens, and text that does
-not have the form of a token costs none. If this process revokes a token, it rejects the token at once. If another
-process revokes a token, this process rejects the token within `VALID_SECONDS`.
+not have the form of a token costs none. If this process revokes a token or disables a user, it rejects the tokens at
+once. If another process does, this process rejects the tokens within `VALID_SECONDS`.
 """
 
 from __future__ import annotations
@@ -72,6 +72,12 @@ class Callers:
         self._forgotten += 1
         for hash_ in [hash_ for hash_, (each, _) in self._known.items() if token in (each.token, each.origin)]:
             del self._known[hash_]
+
+    def forget_user(self, name: str) -> None:
+        """Remove all tokens and links of a user from the cache."""
+        self._forgotten += 1
+        for hash_ in [hash_ for hash_, (each, _) in list(self._known.items()) if each.counted_as == name]:
+            self._known.pop(hash_, None)
 
     async def refused(self, hashes: Iterable[str]) -> set[str]:
         """Return the hashes whose tokens are invalid."""

@@ -67,13 +67,16 @@ class UserChange(BaseModel):
 
 
 @router.patch("/users/{name}")
-def change_user(name: str, change: UserChange, caller: Administrator, backend: BackendDep) -> dict[str, Any]:
+async def change_user(name: str, change: UserChange, caller: Administrator, backend: BackendDep) -> dict[str, Any]:
     """Disable or enable a user, or set limits of the user."""
     changes = change.model_dump(exclude_unset=True)
-    if not administration.change_user(backend.engine, backend.settings.data, name, changes):
+    found = await run_in_threadpool(administration.change_user, backend.engine, backend.settings.data, name, changes)
+    if not found:
         raise NotFound("there is no such user.")
+    backend.callers.forget_user(name)
     note(**changes)
-    return next(user for user in administration.describe_users(backend.engine) if user["name"] == name)
+    users = await run_in_threadpool(administration.describe_users, backend.engine)
+    return next(user for user in users if user["name"] == name)
 
 
 @router.get("/admin/queue")

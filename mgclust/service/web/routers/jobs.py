@@ -137,7 +137,7 @@ def list_jobs(
 def compare(wanted: comparison.Comparison, caller: Reader, backend: BackendDep) -> comparison.Agreement:
     """Compare the labels of 2 to 10 jobs: the adjusted Rand index of each pair."""
     jobs = [found(backend.jobs.get(caller, id_)) for id_ in wanted.ids]
-    return comparison.agreement(backend.readers.of(caller.name), backend.settings, jobs)
+    return comparison.agreement(backend.readers.of(caller.counted_as), backend.settings, jobs)
 
 
 @router.get("/job-ids/{prefix}")

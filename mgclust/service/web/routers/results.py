@@ -65,13 +65,13 @@ def archive(result: ResultDep) -> StreamingResponse:
 @router.get("/graph")
 def graph(caller: Reader, result: ResultDep, backend: BackendDep) -> recenter.DecisionGraph:
     """Send the decision graph: rows with the largest products of its two quantities, and a sample of the others."""
-    return recenter.graph_of(backend.readers.of(caller.name), result[1])
+    return recenter.graph_of(backend.readers.of(caller.counted_as), result[1])
 
 
 @router.get("/points")
 def points(caller: Reader, result: ResultDep, backend: BackendDep) -> recenter.ProjectedPoints:
     """Sample rows of a job, by their first two features, for a picture. The method must be able to choose centres."""
-    return recenter.points_of(backend.readers.of(caller.name), backend.engine, backend.settings, *result)
+    return recenter.points_of(backend.readers.of(caller.counted_as), backend.engine, backend.settings, *result)
 
 
 @router.post("/centers", responses={200: {"content": {"application/octet-stream": {}}}})
@@ -80,8 +80,8 @@ def centers(
 ) -> recenter.Preview:
     """Preview the clusters of a job for other centres. Nothing is stored."""
     if wanted.answer != "labels":
-        return recenter.preview(backend.readers.of(caller.name), result[1], wanted)
-    size, content = recenter.labels_file(backend.readers.of(caller.name), backend.settings, result[1], wanted)
+        return recenter.preview(backend.readers.of(caller.counted_as), result[1], wanted)
+    size, content = recenter.labels_file(backend.readers.of(caller.counted_as), backend.settings, result[1], wanted)
     headers = {"Content-Disposition": 'attachment; filename="labels.npy"', "Content-Length": str(size)}
     return StreamingResponse(content, media_type="application/octet-stream", headers=headers)  # type: ignore[return-value]
 
@@ -90,7 +90,7 @@ def centers(
 def save_centers(wanted: recenter.SaveRequest, caller: Submitter, result: ResultDep, backend: BackendDep) -> JobView:
     """Store the result of a job for other centres as a new job, whose parent is this job."""
     saved = recenter.save_as_job(
-        backend.readers.of(caller.name), backend.engine, backend.settings, backend.jobs, caller, *result, wanted
+        backend.readers.of(caller.counted_as), backend.engine, backend.settings, backend.jobs, caller, *result, wanted
     )
     note(saved=saved.id)
     return job_view(saved)

@@ -36,6 +36,8 @@ async def sign_in(caller: AnyCaller, backend: BackendDep, answer: Response) -> d
     """
     cookie, proof, session = await run_in_threadpool(sessions.begin, backend.engine, caller)
     if caller.kind == "code":
+        # A restored backup would have the unused code again.
+        await run_in_threadpool(lambda: revocations.keep(backend.settings.data, token=caller.token))
         backend.callers.forget(caller.token)
     set_cookie(backend.settings, answer, cookie)
     note(id=session.token, kind=caller.kind)
