@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -82,10 +82,13 @@ class Score(NamedTuple):
         Label, in a few words.
     form : str
         A format specification for `format`; by default, four significant digits.
+    better : {"", "higher", "lower"}
+        Which of two results of the method is better. By default, the score does not tell.
     """
 
     name: str
     form: str = ""
+    better: Literal["", "higher", "lower"] = ""
 
 
 class Fact(NamedTuple):

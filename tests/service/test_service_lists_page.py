@@ -138,6 +138,27 @@ def test_a_refused_submission_leaves_no_upload(browser, running, points, tmp_pat
     assert all("400 (Bad Request)" in each for each in browser.errors)
 
 
+def test_the_best_of_a_sweep_is_the_lowest_where_lower_is_better(browser, running, points):
+    ida = running.client("ida")
+    sweep = ida.sweep("fuzzy-c-means", points, {"n_clusters": [2, 3, 5, 7]}, report=False)
+    values = {job.id: job.wait().info["scores"]["xie_beni"] for job in sweep.jobs}
+    ranked = sorted(values, key=values.__getitem__)
+    sign_in(browser, running, "ida")
+    browser.open(f"{running.url}/?sweep={sweep.id}")
+    browser.wait("document.querySelector('#sweep-best a')?.checkVisibility()")
+    assert "(lowest)" in browser.run("document.querySelector('#sweep-best').innerText")
+    assert browser.run("document.querySelector('#sweep-best a').pathname") == f"/jobs/{ranked[0]}"
+    browser.click("th.number button")
+    browser.wait("document.querySelector('th.number').getAttribute('aria-sort') === 'ascending'")
+    links = "[...document.querySelectorAll('#jobs .name a')].map((link) => link.pathname.split('/').pop())"
+    browser.wait(f"{links}[0] === '{ranked[0]}'")
+    assert browser.run(links) == ranked
+    browser.click("#sweep-compare")
+    browser.wait("location.pathname === '/compare'")
+    assert browser.run("new URLSearchParams(location.search).get('ids')") == ",".join(ranked)
+    assert browser.errors == []
+
+
 def test_a_sweep_by_form(browser, running, points):
     gus = running.client("gus")
     sign_in(browser, running, "gus")

@@ -62,8 +62,10 @@ class CommunitiesPresentation(Presentation):
     scores = {
         "n_clusters": Score("communities"),
         "quality": Score("CPM quality", ".6g"),
-        "modularity": Score("modularity Q"),
-        "stability": Score("agreement with the communities of graphs without 10% of the edges (ARI, mean)", ".3f"),
+        "modularity": Score("modularity Q", better="higher"),
+        "stability": Score(
+            "agreement with the communities of graphs without 10% of the edges (ARI, mean)", ".3f", better="higher"
+        ),
         "n_nodes": None,  # the report already shows it as the source
         "n_edges": None,
     }

@@ -43,9 +43,11 @@ class DensityPeaksPresentation(Presentation):
         "dc": Score("cut-off distance dc"),
         "dc_error": None,
         "dc_fraction": Score("fraction of the pairs within dc"),
-        "gamma_drop": Score("drop of rho * delta after the centres"),
+        "gamma_drop": Score("drop of rho * delta after the centres", better="higher"),
         "halo_rows": Score("rows in the halo"),
-        "stability": Score("agreement with the clusters of random halves of the rows (ARI, mean)", ".3f"),
+        "stability": Score(
+            "agreement with the clusters of random halves of the rows (ARI, mean)", ".3f", better="higher"
+        ),
         "intrinsic_dim": Score("intrinsic dimension (TwoNN)"),
     }
     facts = {

@@ -60,9 +60,9 @@ class FuzzyCMeansPresentation(Presentation):
         "objective": Score("objective J"),
         "partition_coefficient": Score("partition coefficient (1 = crisp)", ".3f"),
         "partition_entropy": Score("partition entropy (0 = crisp)"),
-        "xie_beni": Score("Xie-Beni index (lower is better)"),
-        "fuzzy_silhouette": Score("fuzzy silhouette (1 is best)", ".3f"),
-        "fuzzy_hypervolume": Score("fuzzy hypervolume, relative to all rows (lower is better)"),
+        "xie_beni": Score("Xie-Beni index (lower is better)", better="lower"),
+        "fuzzy_silhouette": Score("fuzzy silhouette (1 is best)", ".3f", better="higher"),
+        "fuzzy_hypervolume": Score("fuzzy hypervolume, relative to all rows (lower is better)", better="lower"),
         "noise_share": Score("fraction of rows that are noise", ".3f"),
     }
     facts = {

@@ -63,9 +63,9 @@ class ParcellationPresentation(Presentation):
     scores = {
         "n_clusters": Score("parcels"),
         "homogeneity": Score("mean correlation within parcels", ".3f"),
-        "held_out": Score("the same, of parcels of one half on the other half", ".3f"),
-        "dcbc": Score("distance-controlled boundary coefficient, held out", ".3f"),
-        "split_half_ari": Score("agreement of the parcels of both halves (ARI)", ".3f"),
+        "held_out": Score("the same, of parcels of one half on the other half", ".3f", better="higher"),
+        "dcbc": Score("distance-controlled boundary coefficient, held out", ".3f", better="higher"),
+        "split_half_ari": Score("agreement of the parcels of both halves (ARI)", ".3f", better="higher"),
     }
     facts = {
         "passes": Fact("passes of moves across borders"),

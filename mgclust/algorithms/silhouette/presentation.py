@@ -21,8 +21,8 @@ class SilhouettePresentation(Presentation):
         "cluster analysis, Journal of Computational and Applied Mathematics 20:53-65, 1987.",
     }
     scores = {
-        "silhouette": Score("silhouette, mean of all rows", ".3f"),
-        "min_cluster_silhouette": Score("lowest mean of a cluster", ".3f"),
+        "silhouette": Score("silhouette, mean of all rows", ".3f", better="higher"),
+        "min_cluster_silhouette": Score("lowest mean of a cluster", ".3f", better="higher"),
     }
     facts = {
         "algorithm": Fact(

@@ -267,6 +267,11 @@ def describe_methods() -> dict[str, Any]:
             "title": method.presentation.title_of(name),
             # Null: the score is not shown. The order of the captions is the order in which pictures are shown.
             "scores": {score: words and words.name for score, words in method.presentation.all_scores().items()},
+            "better": {
+                score: words.better
+                for score, words in method.presentation.all_scores().items()
+                if words is not None and words.better
+            },
             "captions": method.presentation.all_captions(),
             "summary": method.summary(),
             "reads": method.opens,

@@ -124,7 +124,15 @@ function fillScores(jobs) {
   }));
   const rank = (name) => [name.includes("silhouette") ? 1 : 0, name === "n_clusters" ? 1 : 0, counts.get(name)];
   const best = names.reduce((one, other) => (String(rank(other)) > String(rank(one)) ? other : one));
-  by("score").value = chosen || best;
+  // A sweep shows a score by which its jobs can be compared, if they have one.
+  const told = Object.values(methods).flatMap((about) => Object.keys(about.better));
+  const comparable = query.get("sweep") && told.find((name) => counts.get(name));
+  by("score").value = chosen || comparable || best;
+}
+
+// "higher", "lower", or undefined if the score does not tell which of two results is better.
+function better(name) {
+  return Object.values(methods).map((about) => about.better[name]).find(Boolean);
 }
 
 function columns() {
@@ -145,8 +153,9 @@ function heads() {
     button.title = key ? `Sort by ${button.textContent} (the newest 1,000 jobs that match)` : "The newest jobs first";
     const down = sort === `-${key}`, up = sort === key;
     if (up || (key && down)) cell.setAttribute("aria-sort", key && up ? "ascending" : "descending");
-    // Scores and times begin with the largest value, texts with the first one.
-    const first = /^(score|seconds)/.test(key) ? `-${key}` : key;
+    // Scores begin with the best value, times with the largest, texts with the first.
+    const downFirst = /^(score|seconds)/.test(key) && !(column.name === "number" && better(score()) === "lower");
+    const first = downFirst ? `-${key}` : key;
     button.addEventListener("click", () => go({ sort: sort === first && key ? (first === key ? `-${key}` : key) : first }));
     cell.append(button);
     return cell;
@@ -203,7 +212,7 @@ function draw(found, size) {
   by("older").disabled = found.length <= size;
   by("newer").disabled = !query.get("before") && !query.get("skip");
   describeFilters();
-  showSweep(query.get("sweep"), listed, score(), look);
+  showSweep(query.get("sweep"), listed, score(), better(score()), look);
 }
 
 function describeNone(found) {

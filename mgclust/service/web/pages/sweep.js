@@ -8,11 +8,11 @@ const LEFT = 70, RIGHT = 150, TOP = 14, BOTTOM = 40, WIDTH = 720, HEIGHT = 260;
 const MOST_SERIES = 4, MOST_COMPARED = 10;
 let current = null;
 
-export function showSweep(id, jobs, score, changed) {
+export function showSweep(id, jobs, score, better, changed) {
   by("sweep").hidden = !id || !jobs.length;
   if (by("sweep").hidden) return;
   const first = current?.id !== id;
-  current = { id, jobs, score, changed };
+  current = { id, jobs, score, better, changed };
   const names = varied(jobs);
   const select = by("sweep-x");
   if (select.dataset.names !== names.join()) {
@@ -24,9 +24,28 @@ export function showSweep(id, jobs, score, changed) {
   const active = jobs.some((job) => ["PENDING", "RUNNING"].includes(job.state));
   by("sweep-cancel").disabled = !active;
   by("sweep-delete").disabled = active;
-  by("sweep-compare").textContent = jobs.length > MOST_COMPARED ? `Compare the best ${MOST_COMPARED}` : "Compare";
+  by("sweep-compare").textContent = jobs.length > MOST_COMPARED ? `Compare ${better ? "the best" : "the first"} ${MOST_COMPARED}` : "Compare";
+  showBest();
   draw();
   if (first) listen();
+}
+
+// Return the jobs with a value of the score, the best first; the order of the list if the score does not tell.
+function ranked() {
+  const { jobs, score, better } = current;
+  if (!better) return jobs;
+  const sign = better === "lower" ? 1 : -1;
+  return jobs.filter((job) => typeof job.scores?.[score] === "number").sort((one, other) => sign * (one.scores[score] - other.scores[score]));
+}
+
+function showBest() {
+  const [best] = current.better ? ranked() : [];
+  by("sweep-best").hidden = !best;
+  if (!best) return;
+  const words = varied(current.jobs).map((name) => `${name}=${best.parameters[name] ?? "default"}`).join(", ");
+  const link = element("a", words || best.id.slice(0, 8));
+  link.href = `/jobs/${best.id}`;
+  by("sweep-best").replaceChildren(`Best ${current.better === "lower" ? "(lowest)" : "(highest)"} value, ${figure(best.scores[current.score])}: `, link);
 }
 
 // Return the names of the parameters that differ between the jobs.
@@ -41,9 +60,7 @@ function listen() {
   listening = true;
   by("sweep-x").addEventListener("change", draw);
   by("sweep-compare").addEventListener("click", () => {
-    const value = (job) => job.scores?.[current.score] ?? -Infinity;
-    const best = [...current.jobs].sort((one, other) => value(other) - value(one)).slice(0, MOST_COMPARED);
-    location.href = `/compare?ids=${best.map((job) => job.id).join(",")}`;
+    location.href = `/compare?ids=${ranked().slice(0, MOST_COMPARED).map((job) => job.id).join(",")}`;
   });
   by("sweep-cancel").addEventListener("click", () => act(() => post(`/sweeps/${current.id}/cancel`, {})));
   by("sweep-delete").addEventListener("click", () => by("confirm").showModal());
