@@ -116,8 +116,8 @@ class Settings:
     roots : str
         Folders with files that jobs may read, separated by `os.pathsep`. Default: none.
     stores : str
-        Path of a TOML file with the S3-compatible stores whose objects users may name as sources, and with their
-        credentials. The file must have mode 0600. Default: none.
+        Path of a TOML file that lists S3-compatible stores and the credentials of these stores. Users may name objects
+        of the stores as sources. The file must have mode 0600. Default: none.
     upload_limit : int
         Maximum size of one upload, in bytes.
     max_rows : int

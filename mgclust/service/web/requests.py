@@ -174,14 +174,14 @@ class Submission(_Strict):
                     f"{option.name} is missing, but {self.method} needs it; give a file, or a job with labels."
                 )
         graph = method.opens == "graph"
-        for source in self.sources:
-            reject_name(source.name or source.path or "", "graph" if graph else "rows")
         given = {name for name, value in self.options if value is not None}
         wrong = given - {option.name for option in (GRAPH_OPTIONS if graph else ROW_OPTIONS)}
         wrong |= {name for name in ("mask", "confounds", "surfaces", "atlas") if graph and getattr(self, name)}
         if wrong:
             raise InputError(f"{', '.join(sorted(wrong))} does not apply to {self.method}, which reads "
                              f"{'graphs' if graph else 'rows'}.")  # fmt: skip
+        for source in self.sources:
+            reject_name(source.name or source.path or "", "graph" if graph else "rows")
         if graph and len(self.sources) > 1:
             raise InputError(
                 f"sources names {len(self.sources)} files, but {self.method} takes one graph; name one file."
