@@ -49,6 +49,7 @@ __all__ = [
     "first_admin",
     "first_token",
     "hash_of",
+    "lasting_admin_tokens",
     "new_token",
     "owner_of_token",
     "record_use",
@@ -119,8 +120,11 @@ class Caller:
 
     @property
     def counted_as(self) -> str:
-        """User whose limits count the caller's requests; a link counts for the user who made it."""
-        return self.maker_name or self.name
+        """Name under which limits count the requests: a user, or all links that a user has made.
+
+        A guest who uses up these limits does not keep the user out.
+        """
+        return f"links of {self.maker_name}" if self.maker_name else self.name
 
     @property
     def maker(self) -> str | None:
@@ -244,10 +248,7 @@ def revoke(engine: Engine, id_: str) -> bool:
         found = session.get(Token, id_)
         if found is None:
             return False
-        # A token that is about to expire is no replacement: a day is enough to create another.
-        until = min(time.time() + 86_400.0, math.inf if found.expires is None else found.expires)
-        lasting = or_(Token.expires.is_(None), Token.expires >= until)
-        if session.scalars(valid_admin_tokens().where(lasting).limit(2)).all() == [id_]:
+        if session.scalars(lasting_admin_tokens(found.expires).limit(2)).all() == [id_]:
             raise LastToken(
                 f"token {id_} is the last token of an administrator that is valid for a day; create another, then "
                 "revoke this one."
@@ -408,6 +409,15 @@ def valid_admin_tokens() -> Any:
     return (
         select(Token.id).join(User, Token.user == User.name).where(*able, Token.kind == "token", valid_tokens(), admin)
     )
+
+
+def lasting_admin_tokens(replaced: float | None) -> Any:
+    """Return a query for the ids of administrators' tokens that may replace one that expires at `replaced`.
+
+    A token that is about to expire is no replacement: a day is enough to create another.
+    """
+    until = min(time.time() + 86_400.0, math.inf if replaced is None else replaced)
+    return valid_admin_tokens().where(or_(Token.expires.is_(None), Token.expires >= until))
 
 
 def hash_of(token: str) -> str:

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from mgclust.base.errors import InputError
 from mgclust.service.queue import revocations
-from mgclust.service.queue.access import ID_PATTERN, NAME_PATTERN, Caller, LastToken, valid_admin_tokens, valid_tokens
+from mgclust.service.queue.access import ID_PATTERN, NAME_PATTERN, Caller, LastToken, lasting_admin_tokens, valid_tokens
 from mgclust.service.queue.models import Job, Token, Upload, User, reading, writing
 from mgclust.service.settings import Settings
 from mgclust.service.states import STATES
@@ -81,12 +81,15 @@ def change_user(engine: Engine, data: Path, name: str, changes: dict[str, Any]) 
             if limit in changes:
                 setattr(user, limit, changes[limit])
         if "disabled" in changes:
+            mine = select(Token.expires).where(Token.user == name, Token.kind == "token", valid_tokens())
+            own = session.scalars(mine).all()
+            longest = None if None in own else max((each for each in own if each is not None), default=0.0)
             user.disabled = (user.disabled or time.time()) if changes["disabled"] else None
             session.flush()
             if (
                 changes["disabled"]
                 and user.role == "admin"
-                and session.scalars(valid_admin_tokens().limit(1)).first() is None
+                and session.scalars(lasting_admin_tokens(longest).limit(1)).first() is None
             ):
                 raise LastToken(f"{name} has the last token of an administrator; create another, then disable {name}.")
             revocations.keep(data, user=name, disabled=bool(changes["disabled"]))

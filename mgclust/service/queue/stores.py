@@ -55,6 +55,9 @@ class Store(NamedTuple):
     prefix: str = ""
     users: tuple[str, ...] | None = None  # None: all users
 
+    def __repr__(self) -> str:
+        return f"Store({self.endpoint!r}, {self.bucket!r})"  # without credentials
+
 
 def read_stores(settings: Settings) -> dict[str, Store]:
     """Read the file of stores.

@@ -17,7 +17,7 @@ from mgclust.data.formats import reject_name
 from mgclust.data.options import GRAPH_OPTIONS, ROW_OPTIONS
 from mgclust.params import Option, check_parameters
 
-__all__ = ["Changes", "JobSource", "Resources", "Submission", "SweepSubmission", "describe_methods"]
+__all__ = ["MAX_RECORD_BYTES", "Changes", "JobSource", "Resources", "Submission", "SweepSubmission", "describe_methods"]
 
 MAX_RECORD_BYTES = 256 << 10  # size of a request in the queue
 MAX_NAMES, MAX_PARAMETERS = 64, 256

@@ -8,7 +8,8 @@ import pytest
 from sqlalchemy import update
 from starlette.testclient import TestClient
 
-from mgclust.service.queue import access, revocations
+from mgclust.service.queue import access, revocations, sessions
+from mgclust.service.queue.administration import change_user
 from mgclust.service.queue.models import Job, Token, User, Webhook, open_database, reading, writing
 from mgclust.service.settings import Settings
 from mgclust.service.web.app import create_app
@@ -199,7 +200,8 @@ def test_links_count_for_the_user_who_made_them(served, engine):
     """Connections, open requests, bodies and rates have limits per user, which no number of links may multiply."""
     made = [served.post(f"/api/v1/jobs/{ID}/links", json={"days": 2}).json()["path"].split("#")[1] for _ in range(2)]
     callers = access.find_callers(engine, [access.hash_of(secret) for secret in made])
-    assert {caller.counted_as for caller in callers} == {"ann"} and len({caller.name for caller in callers}) == 2
+    assert {caller.counted_as for caller in callers} == {"links of ann"}  # and not for ann: guests keep nobody out
+    assert len({caller.name for caller in callers}) == 2
 
 
 def test_links_of_a_user_share_a_rate(served, app, engine, tmp_path):
@@ -223,6 +225,30 @@ def test_a_used_code_stays_used_after_a_restore(served, engine, tmp_path):
         session.execute(update(Token).where(Token.sha256 == access.hash_of(code)).values(revoked=None))
     revocations.reapply(engine, tmp_path)
     assert isinstance(access.find_callers(engine, [access.hash_of(code)])[0], access.Unauthorized)
+
+
+def test_what_a_session_made_outlives_its_end(served, engine, tmp_path):
+    code = sessions.new_code(engine, "ann")
+    proof = served.post("/api/v1/session", headers=shown(code)).json()["proof"]
+    session = {"Authorization": "", "X-Mgclust-Proof": proof}
+    revocations.reapply(engine, tmp_path)  # as a start does, for which the code is used
+    made = served.post(f"/api/v1/jobs/{ID}/links", json={"days": 300}, headers=session)
+    assert made.status_code == 201
+    assert served.delete("/api/v1/session", headers=session).status_code == 200
+    revocations.reapply(engine, tmp_path)
+    secret = made.json()["path"].removeprefix("/shared#")
+    assert access.find_callers(engine, [access.hash_of(secret)])[0].kind == "link"
+    assert served.get("/api/v1/jobs", headers=session).status_code == 401
+
+
+def test_an_administrator_whose_token_alone_lasts_is_not_disabled(served, engine, tmp_path):
+    first = access.find_callers(engine, [access.hash_of((tmp_path / "token").read_text().strip())])[0]
+    access.add_user(engine, "eve", "admin")
+    access.new_token(engine, "eve", days=0.01)
+    with pytest.raises(access.LastToken, match="last token of an administrator"):
+        change_user(engine, tmp_path, first.name, {"disabled": True})
+    access.new_token(engine, "eve", days=2.0)
+    assert change_user(engine, tmp_path, first.name, {"disabled": True})
 
 
 def test_a_token_that_ends_soon_does_not_replace_the_last_one(served, engine, tmp_path):

@@ -256,6 +256,14 @@ def test_a_search_for_control_characters(ann, name):
     assert ann.get("jobs", params={name: "é x"}).json() == []
 
 
+def test_a_sweep_that_takes_much_space_is_rejected(ann):
+    """The answer has the requests of all its jobs."""
+    sources = [{"path": f"/x/{k}.npy", "name": "n" * 255} for k in range(500)]
+    wanted = {"method": "canopy", "sources": sources, "vary": {"t1": [float(k) for k in range(2, 90)]}}
+    answer = ann.post("sweeps", json=wanted)
+    assert answer.status_code == 400 and "bytes in the queue" in answer.json()["error"]
+
+
 def test_the_files_of_a_sweep_are_looked_up_once(settings, engine, monkeypatch):
     """However many jobs it has: one request must not cost a hundred times a thousand lookups."""
     looked_up = Counter()

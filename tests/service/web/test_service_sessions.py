@@ -131,8 +131,8 @@ def test_ended_sessions_stay_so_after_a_backup_is_restored(served, engine, tmp_p
     assert served.delete(SESSION, headers=proof).status_code == 200
     told, _ = begin(served, token)
     revocations.keep(tmp_path, token=id_)
-    ended = [json.loads(line)["token"] for line in (tmp_path / revocations.FILE).read_text().splitlines()]
-    assert len(ended) == 2 and told["user"] == "ann"
+    ended = [list(json.loads(line)) for line in (tmp_path / revocations.FILE).read_text().splitlines()]
+    assert ended == [["session"], ["token"]] and told["user"] == "ann"
     revocations.reapply(engine, tmp_path)
     with reading(engine) as session:
         rows = session.scalars(select(Token).where(Token.user == "ann", Token.revoked.is_(None))).all()

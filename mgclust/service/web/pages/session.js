@@ -37,7 +37,7 @@ export async function endSession() {
   try {
     await ask("/session", { method: "DELETE" });
   } catch (error) {
-    if (error.status === 0) throw error; // the session would go on
+    if (error.status !== 401) throw error; // the session would go on
   }
   localStorage.removeItem(KEY);
 }

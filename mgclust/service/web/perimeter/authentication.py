@@ -40,7 +40,7 @@ STREAM_PATH = re.compile("/api/v1/jobs/[^/]+/events")
 UNRECORDED_READS = {
     "list_jobs", "status", "events", "files", "methods", "list_uploads", "list_users", "list_tokens", "list_own_tokens",
     "metrics", "openapi", "show_sweep", "show_queue", "show_health", "ids", "whoami",
-    "list_links", "list_webhooks",
+    "list_links", "list_webhooks", "position",
 }  # fmt: skip
 CONTROL_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 MAX_OPEN = {"requests": 128, "streams": 64}  # requests and streams that are open at once, per user
@@ -150,7 +150,7 @@ class AuthenticationMiddleware:
             self._rates.count(None, address)
             raise
         # The links of a user share one limit, because a user may make many of them.
-        counted = f"links of {caller.counted_as}" if caller.kind == "link" else hash_
+        counted = caller.counted_as if caller.kind == "link" else hash_
         self._rates.add_token(counted)
         self._rates.count(counted, address)
         scope["state"] |= {"caller": caller, "token": hash_}

@@ -76,7 +76,7 @@ class Callers:
     def forget_user(self, name: str) -> None:
         """Remove all tokens and links of a user from the cache."""
         self._forgotten += 1
-        for hash_ in [hash_ for hash_, (each, _) in list(self._known.items()) if each.counted_as == name]:
+        for hash_ in [hash_ for hash_, (each, _) in list(self._known.items()) if name in (each.name, each.maker_name)]:
             self._known.pop(hash_, None)
 
     async def refused(self, hashes: Iterable[str]) -> set[str]:

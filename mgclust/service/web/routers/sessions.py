@@ -37,7 +37,7 @@ async def sign_in(caller: AnyCaller, backend: BackendDep, answer: Response) -> d
     cookie, proof, session = await run_in_threadpool(sessions.begin, backend.engine, caller)
     if caller.kind == "code":
         # A restored backup would have the unused code again.
-        await run_in_threadpool(lambda: revocations.keep(backend.settings.data, token=caller.token))
+        await run_in_threadpool(lambda: revocations.keep(backend.settings.data, session=caller.token))
         backend.callers.forget(caller.token)
     set_cookie(backend.settings, answer, cookie)
     note(id=session.token, kind=caller.kind)
@@ -49,7 +49,7 @@ async def sign_out(caller: AnyCaller, backend: BackendDep, answer: Response) -> 
     """End the session that sends the request."""
     await run_in_threadpool(sessions.end, backend.engine, caller)
     # A restored backup would have the session again.
-    await run_in_threadpool(lambda: revocations.keep(backend.settings.data, token=caller.token))
+    await run_in_threadpool(lambda: revocations.keep(backend.settings.data, session=caller.token))
     backend.callers.forget(caller.token)
     set_cookie(backend.settings, answer, None)
     return _described(caller)

@@ -1,18 +1,20 @@
 """Endpoints for sweeps: jobs that differ in some parameters, and are submitted, cancelled and deleted as one."""
 
+import json
 from typing import Any
 
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
+from mgclust.base.errors import InputError
 from mgclust.service.audit import note
 from mgclust.service.queue.access import Caller
 from mgclust.service.queue.jobs import NewJob, job_id
 from mgclust.service.queue.models import Job
 from mgclust.service.web.dependencies import BackendDep, Reader, Submitter
 from mgclust.service.web.errors import NotFound
-from mgclust.service.web.requests import SweepSubmission
+from mgclust.service.web.requests import MAX_RECORD_BYTES, SweepSubmission
 from mgclust.service.web.routers.jobs import check_files, check_request
 from mgclust.service.web.views import JobView, Receipt, job_view
 
@@ -51,6 +53,11 @@ async def submit_sweep(sweep: SweepSubmission, caller: Submitter, backend: Backe
     for submission in submissions:
         check_request(submission, caller, backend)
     records = [submission.to_record() | {"vary": list(sweep.vary)} for submission in submissions]
+    if (size := len(json.dumps(records[0])) * len(records)) > MAX_RECORD_BYTES * 8:
+        raise InputError(
+            f"the {len(records)} jobs take {size:,} bytes in the queue, more than {MAX_RECORD_BYTES * 8:,}; name fewer "
+            "sources, or shorter names."
+        )
     parameters = [{"sources": [], "parameters": record["parameters"]} for record in records]
     await check_files([records[0], *parameters], caller, backend)  # the jobs differ only in parameters
     id_ = job_id(caller, sweep.key and f"sweep {sweep.key}")
