@@ -93,7 +93,7 @@ def test_requests_of_a_user_at_once(running, mine, opened):
     shown = dict([mine.split(": ")])
     refused = httpx.get(f"{running.url}/api/v1/jobs", headers=shown)
     assert (refused.status_code, refused.headers["Retry-After"]) == (429, "2")
-    assert f"{REQUESTS} requests open" in refused.json()["error"]
+    assert f"{REQUESTS} requests of one user are open" in refused.json()["error"]
     others = {"Authorization": f"Bearer {running.token_of('ann')[1]}"}
     assert httpx.get(f"{running.url}/api/v1/jobs", headers=others).status_code == 200
     for raw in raws:
@@ -109,7 +109,7 @@ def test_streams_of_a_user_at_once(running, mine, waiting, opened):
         assert raw.first().startswith(b"HTTP/1.1 200 ")
     shown = dict([mine.split(": ")])
     refused = httpx.get(f"{running.url}{waiting}/events", headers=shown)
-    assert (refused.status_code, f"{STREAMS} streams open" in refused.json()["error"]) == (429, True)
+    assert (refused.status_code, f"{STREAMS} streams of one user are open" in refused.json()["error"]) == (429, True)
     assert httpx.get(f"{running.url}/api/v1/jobs", headers=shown).status_code == 200  # streams are counted apart
     raws[0].socket.close()
 
