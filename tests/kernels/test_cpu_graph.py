@@ -8,7 +8,6 @@ import math
 import numpy as np
 import pytest
 
-from mgclust.base.hashing import GOLDEN
 from mgclust.kernels import load
 from mgclust.kernels.graph import cpu_adjacency as _cpu_adjacency
 from mgclust.kernels.graph import cpu_moves
@@ -168,21 +167,17 @@ def test_a_node_that_gains_nothing_stays() -> None:
 
 @pytest.mark.parametrize("how", GAINS)
 @pytest.mark.parametrize("weights", WEIGHTS)
-def test_sweeps_in_one_call_are_their_turns(weights, how, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_in_one_call_is_its_turns(weights, how, monkeypatch: pytest.MonkeyPatch) -> None:
     rows, dense, strength = graph(90, 500, weights)
     gain, strength = gain_of(strength, how, weights)
-    n, classes, first, least_rise = len(dense), 4, 2**63 + 5, 2**20
-    lengths = []
-    for seed in range(6):
-        free = None if seed % 2 else (np.random.default_rng(seed).random(n) < 0.9).astype(np.uint8)
+    n, of_sweep = len(dense), {"gain": gain, "classes": 4, "salt": 2**63 + 5}
+    for seed in range(3):
         found = []
         for run in ("turns", "alone", "threads"):
             labels, totals = state(n, strength, seed)
             active = (np.random.default_rng(seed).random(n) < 0.8).astype(np.uint8)
-            if free is not None:
-                active &= free
-            now = (part(rows, 0, n), strength, labels, totals)
-            limits = {"first": first, "sweeps": 2 if seed == 5 else 30, "least_rise": least_rise}
+            activated, tally, out = np.zeros(n, np.uint8), np.zeros(2, np.int64), np.empty(n, np.int32)
+            now = (part(rows, 0, n), strength, labels, totals, active)
             if run != "turns":
                 with monkeypatch.context() as patch:
                     if run == "threads":
@@ -190,27 +185,18 @@ def test_sweeps_in_one_call_are_their_turns(weights, how, monkeypatch: pytest.Mo
                         patch.setattr(_cpu_adjacency, "PART", 10)
                         patch.setattr(_cpu_adjacency, "thread_count", lambda: 3)
                         patch.setattr(cpu_moves, "NODES", 2)
-                    assert cpu.graph.move_alone(*now, active, free=free, gain=gain, classes=classes, **limits)
-            for sweep in range(limits["sweeps"]) if run == "turns" else ():
-                activated, tally, out = np.zeros(n, np.uint8), np.zeros(2, np.int64), np.empty(n, np.int32)
-                salt = (first + sweep) * GOLDEN % 2**64
-                for turn in range(classes):
-                    how_now = {"gain": gain, "classes": classes, "turn": turn, "salt": salt}
-                    cpu.graph.propose_moves(*now, active, **how_now, out=out, tally=tally)
-                    cpu.graph.apply_moves(out, strength, labels, totals)
-                    cpu.graph.activate_neighbors(rows, out, labels, activated)
-                if not tally[0] or tally[1] < least_rise:
-                    break
-                active = activated if free is None else activated & free
-            if run == "turns":
-                lengths.append(sweep + 1)
-            found.append((labels, totals))
+                    assert cpu.graph.sweep_alone(*now, activated=activated, tally=tally, **of_sweep)
+            for turn in range(4) if run == "turns" else ():
+                cpu.graph.propose_moves(*now, turn=turn, out=out, tally=tally, **of_sweep)
+                cpu.graph.apply_moves(out, strength, labels, totals)
+                cpu.graph.activate_neighbors(rows, out, labels, activated)
+            found.append((labels, totals, activated, tally))
+        assert found[0][3][0] > 0
         for turns, alone, threads in zip(*found, strict=True):
             np.testing.assert_array_equal(turns, alone)
             np.testing.assert_array_equal(turns, threads)
-    assert max(lengths) > 2 and lengths[5] == 2
     some = (part(rows, 0, n // 2), strength, labels.copy(), totals, active)  # a rank that does not own all nodes
-    assert not cpu.graph.move_alone(*some, free=free, gain=gain, classes=classes, **limits)
+    assert not cpu.graph.sweep_alone(*some, activated=activated, tally=tally, **of_sweep)
     np.testing.assert_array_equal(some[2], labels)
 
 

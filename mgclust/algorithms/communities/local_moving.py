@@ -54,23 +54,19 @@ def move_nodes(level: Level, labels: Array, salt: int, classes: int) -> Array:
     totals = kernels.graph.sum_by_id(level.strength, labels, n)
     free = None if level.fixed is None else 1 - level.fixed
     active = xp.ones(n, np.uint8) if free is None else free.copy()
-    first = salt * MAX_SWEEPS + 1
-    state = level.rows, level.strength, labels, totals
-    if comm.size == 1 and kernels.graph.move_alone(
-        *state, active, free=free, gain=level.gain, classes=classes, first=first, sweeps=MAX_SWEEPS, least_rise=MIN_RISE
-    ):
-        return labels
     proposal = xp.empty(n, np.int32)
     for sweep in range(MAX_SWEEPS):
         activated, tally = xp.zeros(n, np.uint8), xp.zeros(2, np.int64)
+        state = level.rows, level.strength, labels, totals, active
         of_sweep: dict[str, Any] = {
             "gain": level.gain,
             "classes": classes,
-            "salt": (first + sweep) * GOLDEN % 2**64,
+            "salt": (salt * MAX_SWEEPS + sweep + 1) * GOLDEN % 2**64,
             "tally": tally,
         }
-        for turn in range(classes):
-            kernels.graph.propose_moves(*state, active, turn=turn, out=proposal, **of_sweep)
+        alone = comm.size == 1 and kernels.graph.sweep_alone(*state, activated=activated, **of_sweep)
+        for turn in () if alone else range(classes):
+            kernels.graph.propose_moves(*state, turn=turn, out=proposal, **of_sweep)
             comm.queue_gather(proposal, level.bounds)
             kernels.graph.apply_moves(proposal, level.strength, labels, totals)
             kernels.graph.activate_neighbors(level.rows, proposal, labels, activated)

@@ -201,7 +201,7 @@ class GraphKernels(Protocol):
             Weights of the type of the edges' weights. If these are None: int32, or None if all sums are 1.
         """
 
-    def move_alone(
+    def sweep_alone(
         self,
         rows: Adjacency,
         strength: Array,
@@ -209,35 +209,25 @@ class GraphKernels(Protocol):
         totals: Array,
         active: Array,
         *,
-        free: Array | None,
         gain: Gain,
         classes: int,
-        first: int,
-        sweeps: int,
-        least_rise: int,
+        salt: int,
+        activated: Array,
+        tally: Array,
     ) -> bool:
-        """Do several sweeps in one call, if this rank owns all nodes and the device gains from it.
+        """Do all turns of a sweep in one call, if this rank owns all nodes and the device gains from it.
 
         Each turn does the work of `propose_moves`, `apply_moves` and `activate_neighbors`; see there for parameters.
 
         Parameters
         ----------
-        active : uint8 array of shape (n,)
-            Nodes of the first sweep. The next sweeps overwrite it.
-        free : uint8 array of shape (n,), optional
-            0 for nodes that are never active; None: there are no such nodes.
-        first : int
-            The salt of sweep i is ``(first + i) * 0x9E3779B97F4A7C15`` modulo 2^64.
-        sweeps : int
-            Largest number of sweeps.
-        least_rise : int
-            The last sweep is the first sweep without moves, or with moves that add less modularity than this number, in
-            units of 2^-40.
+        activated : uint8 array of shape (n,)
+            Set to 1 in place for nodes that are active in the next sweep.
 
         Returns
         -------
         bool
-            Whether the sweeps were done. If False, nothing has changed.
+            Whether the sweep was done. If False, nothing has changed.
         """
 
     def propagate_roots(self, rows: Adjacency, labels: Array, roots: Array) -> bool:

@@ -3,7 +3,7 @@
 from mgclust.kernels.graph.cpu_contraction import contract, join_rows, rows_of_edges
 from mgclust.kernels.graph.cpu_groups import propagate_roots, relabel, sum_by_id, weights_before
 from mgclust.kernels.graph.cpu_matching import best_partners, match_mutual
-from mgclust.kernels.graph.cpu_moves import activate_neighbors, apply_moves, cross_weight, move_alone, propose_moves
+from mgclust.kernels.graph.cpu_moves import activate_neighbors, apply_moves, cross_weight, propose_moves, sweep_alone
 
 __all__ = [
     "activate_neighbors",
@@ -13,11 +13,11 @@ __all__ = [
     "cross_weight",
     "join_rows",
     "match_mutual",
-    "move_alone",
     "propagate_roots",
     "propose_moves",
     "relabel",
     "rows_of_edges",
     "sum_by_id",
+    "sweep_alone",
     "weights_before",
 ]

@@ -31,10 +31,9 @@ from mgclust.kernels.graph.cpu_adjacency import (
 from mgclust.kernels.toolkit.cpu_compiler import called, compiled, inlined, signed
 from mgclust.kernels.toolkit.threads import run_tasks, thread_count
 
-__all__ = ["activate_neighbors", "apply_moves", "cross_weight", "move_alone", "propose_moves"]
+__all__ = ["activate_neighbors", "apply_moves", "cross_weight", "propose_moves", "sweep_alone"]
 
 Array = Any
-ALL_FREE = np.empty(0, np.uint8)
 NODES = 1 << 11  # minimum number of nodes per task
 MAX_RISE = 2.0**41  # no move raises modularity by more than 2; rises of other objectives are cut off there
 
@@ -73,44 +72,34 @@ def propose_moves(
         tally[1] += gained
 
 
-def move_alone(
+def sweep_alone(
     rows: Adjacency,
     strength: Array,
     labels: Array,
     totals: Array,
     active: Array,
     *,
-    free: Array | None,
     gain: Gain,
     classes: int,
-    first: int,
-    sweeps: int,
-    least_rise: int,
+    salt: int,
+    activated: Array,
+    tally: Array,
 ) -> bool:
     if rows.rows < len(labels):
         return False
     two_m, factor = factors(gain)
     graph = rows.starts, rows.columns, weights_or_none(rows.weights), strength, labels, totals
     queue, proposal = np.empty(rows.rows, np.int32), np.empty(rows.rows, np.int32)
-    bounds = np.empty(classes + 1, np.int64)
+    first = np.zeros(classes + 1, np.int64)
     if in_one_part(rows):
         room = _room(rows, 0, len(labels))
-        activated, movable = np.zeros(rows.rows, np.uint8), ALL_FREE if free is None else free
-        sweep_all(
-            *graph, active, movable, two_m, factor, signed(first % 2**64), sweeps, least_rise, activated, queue, bounds,
-            proposal, *room,
-        )  # fmt: skip
+        sweep(*graph, active, two_m, factor, signed(salt), activated, tally, queue, first, proposal, *room)
         return True
-    for number in range(first, first + sweeps):
-        tally, activated = np.zeros(2, np.int64), np.zeros(rows.rows, np.uint8)
-        list_active(active, signed(number * GOLDEN % 2**64), proposal, queue, bounds)
-        for begin, end in pairwise(bounds.tolist()):
-            tasks = max(1, min(8 * thread_count(), (end - begin) // NODES))
-            parts = [begin + (end - begin) * index // tasks for index in range(tasks + 1)]
-            tally += _turn_in_threads(rows, graph, (two_m, factor), queue, proposal, activated, parts)
-        if not tally[0] or tally[1] < least_rise:
-            break
-        active = activated if free is None else activated & free
+    list_active(active, signed(salt), proposal, queue, first)
+    for begin, end in pairwise(first.tolist()):
+        tasks = max(1, min(8 * thread_count(), (end - begin) // NODES))
+        bounds = [begin + (end - begin) * index // tasks for index in range(tasks + 1)]
+        tally += _turn_in_threads(rows, graph, (two_m, factor), queue, proposal, activated, bounds)
     return True
 
 
@@ -229,9 +218,7 @@ def class_of(v: int, classes: int, salt: int) -> Any:
 
 @called
 def _list_active(active: Array, salt: int, turns: Array, queue: Array, first: Array) -> None:
-    """List the active nodes by turn in `queue`, and fill `first`; `turns` is a work array."""
-    for turn in range(len(first)):
-        first[turn] = 0
+    """List the active nodes by turn in `queue`, and fill `first`, which is 0 before; `turns` is a work array."""
     for v in range(len(active)):
         if active[v]:
             turns[v] = class_of(v, len(first) - 1, salt)
@@ -306,32 +293,24 @@ def _activate_queued(
 
 
 @compiled
-def sweep_all(
+def sweep(
     starts: Array, columns: Array, weights: Array, strength: Array, labels: Array, totals: Array, active: Array,
-    free: Array, two_m: Any, factor: Any, number: int, sweeps: int, least_rise: int, activated: Array, queue: Array,
-    first: Array, proposal: Array, places: Array, found: Array, sums: Array,
+    two_m: Any, factor: Any, salt: int, activated: Array, tally: Array, queue: Array, first: Array, proposal: Array,
+    places: Array, found: Array, sums: Array,
 ) -> None:  # fmt: skip
-    """Do all sweeps, for `move_alone`; `activated` is 0 before, and an empty `free` means that all nodes are free."""
-    for sweep in range(sweeps):
-        salt = np.int64((np.uint64(number) + np.uint64(sweep)) * np.uint64(GOLDEN))
-        _list_active(active, salt, proposal, queue, first)
-        moved, rise = np.int64(0), np.int64(0)
-        for turn in range(len(first) - 1):
-            begin, end = first[turn], first[turn + 1]
-            moves, gained = _propose_queued(
-                begin, end, queue, starts, columns, weights, strength, labels, totals, two_m, factor, proposal, places,
-                found, sums,
-            )  # fmt: skip
-            if moves:
-                _move_queued(begin, end, queue, proposal, strength, labels, totals)
-                _activate_queued(begin, end, queue, proposal, starts, columns, labels, activated)
-            moved += moves
-            rise += gained
-        if moved == 0 or rise < least_rise:
-            break
-        for v in range(len(active)):
-            active[v] = activated[v] & free[v] if len(free) else activated[v]
-            activated[v] = 0
+    """Do all turns of a sweep, for `sweep_alone`."""
+    _list_active(active, salt, proposal, queue, first)
+    for turn in range(len(first) - 1):
+        begin, end = first[turn], first[turn + 1]
+        moves, gained = _propose_queued(
+            begin, end, queue, starts, columns, weights, strength, labels, totals, two_m, factor, proposal, places,
+            found, sums,
+        )  # fmt: skip
+        if moves:
+            _move_queued(begin, end, queue, proposal, strength, labels, totals)
+            _activate_queued(begin, end, queue, proposal, starts, columns, labels, activated)
+        tally[0] += moves
+        tally[1] += gained
 
 
 @compiled
@@ -409,6 +388,22 @@ def best_move(
     square = np.float64(two_m) * np.float64(two_m)
     rise = np.rint(np.float64(best - stay) * 2.0 / square * 1099511627776.0)
     return to, np.int64(min(rise, MAX_RISE))
+
+
+@compiled
+def move_listed(
+    begin: int, end: int, queue: Array, proposal: Array, strength: Array, labels: Array, totals: Array
+) -> None:
+    """Move the nodes at begin..end-1 of a queue, and their strength, to the proposed communities."""
+    _move_queued(begin, end, queue, proposal, strength, labels, totals)
+
+
+@compiled
+def activate_listed(
+    begin: int, end: int, queue: Array, proposal: Array, starts: Array, columns: Array, labels: Array, active: Array
+) -> None:
+    """Do `activate` for the nodes at begin..end-1 of a queue."""
+    _activate_queued(begin, end, queue, proposal, starts, columns, labels, active)
 
 
 @compiled

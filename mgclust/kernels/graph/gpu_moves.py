@@ -20,7 +20,7 @@ from mgclust.kernels.graph.gpu_adjacency import (
 )
 from mgclust.kernels.toolkit.gpu_compiler import multiprocessors
 
-__all__ = ["activate_neighbors", "apply_moves", "cross_weight", "move_alone", "propose_moves"]
+__all__ = ["activate_neighbors", "apply_moves", "cross_weight", "propose_moves", "sweep_alone"]
 
 Array = Any
 LARGE_BLOCK = 1024  # threads per block for rows that need a hash table
@@ -71,19 +71,18 @@ def propose_moves(
         propose_long(grid, (LARGE_BLOCK,), arguments)
 
 
-def move_alone(
+def sweep_alone(
     rows: Adjacency,
     strength: Array,
     labels: Array,
     totals: Array,
     active: Array,
     *,
-    free: Array | None,
     gain: Gain,
     classes: int,
-    first: int,
-    sweeps: int,
-    least_rise: int,
+    salt: int,
+    activated: Array,
+    tally: Array,
 ) -> bool:
     return False  # each step needs the results of the previous step for all nodes, so it needs its own launch
 
