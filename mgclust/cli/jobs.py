@@ -227,7 +227,8 @@ submit = job_command(
     """Send a job to a service and print its id.
 
     METHOD, INPUT and the options of the method are the same as for 'mgclust run'. MGCLUST_URL and MGCLUST_TOKEN select
-    the service; by default, it is the service on this machine.
+    the service; by default, it is the service on this machine. store:NAME/PATH as INPUT names an object in a store of
+    the service.
     """,
     [
         click.Option(

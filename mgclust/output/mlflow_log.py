@@ -64,9 +64,10 @@ def log_to_mlflow(
 ) -> str:
     """Log a result directory as a run of MLflow.
 
-    The run has the parameters that differ from their defaults, the scores as metrics, the warnings as tags
-    (``mgclust.warning.1`` and so on), and ``result.json`` and ``report.html`` as artifacts. The experiment is
-    ``mgclust``, unless the environment variable ``MLFLOW_EXPERIMENT_NAME`` names another.
+    The run has the parameters that differ from their defaults (without values of more than 6,000 characters), the
+    scores as metrics, the warnings as tags (``mgclust.warning.1`` and so on), and ``result.json`` and ``report.html``
+    as artifacts. The experiment is ``mgclust``, unless the environment variable ``MLFLOW_EXPERIMENT_NAME`` names
+    another.
 
     Parameters
     ----------

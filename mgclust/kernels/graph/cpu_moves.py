@@ -391,22 +391,6 @@ def best_move(
 
 
 @compiled
-def move_listed(
-    begin: int, end: int, queue: Array, proposal: Array, strength: Array, labels: Array, totals: Array
-) -> None:
-    """Move the nodes at begin..end-1 of a queue, and their strength, to the proposed communities."""
-    _move_queued(begin, end, queue, proposal, strength, labels, totals)
-
-
-@compiled
-def activate_listed(
-    begin: int, end: int, queue: Array, proposal: Array, starts: Array, columns: Array, labels: Array, active: Array
-) -> None:
-    """Do `activate` for the nodes at begin..end-1 of a queue."""
-    _activate_queued(begin, end, queue, proposal, starts, columns, labels, active)
-
-
-@compiled
 def move(proposal: Array, strength: Array, labels: Array, totals: Array) -> None:
     """Move nodes and their strength to the proposed communities."""
     for v in range(len(proposal)):
