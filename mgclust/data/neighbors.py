@@ -275,7 +275,7 @@ def checked_coordinates(coordinates: Any, n: int) -> np.ndarray:
 
     Returns
     -------
-    ndarray of shape (n, 3), float64
+    ndarray of shape (n, 3), float64, in C order
 
     Raises
     ------
@@ -297,7 +297,7 @@ def checked_coordinates(coordinates: Any, n: int) -> np.ndarray:
             f"coordinates has shape {places.shape} and dtype {places.dtype}; give an array of real numbers of shape "
             f"{(n, 3)}: x, y and z of each row, in mm."
         )
-    places = places.astype(np.float64)
+    places = places.astype(np.float64, order="C")
     wrong = ~np.isfinite(places).all(axis=1)
     if wrong.any():
         raise InputError(

@@ -55,13 +55,13 @@ class RealOrPerRow(Real):
             return super()._check(name, value)
         return finite_array(name, np.asarray(value.get() if hasattr(value, "get") else value), 1, self.expected)
 
-    def _convert(self, text: str) -> Any:
+    def _convert(self, name: str, text: str) -> Any:
         if text.endswith(".npy"):
-            return read_npy_parameter(text, "a number or a .npy")
-        return super()._convert(text)
+            return read_npy_parameter(name, text, "a number or a .npy")
+        return super()._convert(name, text)
 
-    def _read(self, file: RootedFile) -> Any:
-        return read_npy_parameter(file, "a number or a .npy")
+    def _read(self, name: str, file: RootedFile) -> Any:
+        return read_npy_parameter(name, file, "a number or a .npy")
 
 
 class RowNumbers(Constraint):

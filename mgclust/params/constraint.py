@@ -83,10 +83,10 @@ class Constraint:
             Return value of `check`.
         """
         if isinstance(text, RootedFile):
-            return self.check(name, self._read(text))
+            return self.check(name, self._read(name, text))
         if self.optional and text.strip().lower() == "none":
             return None
-        return self.check(name, self._convert(text.strip()))
+        return self.check(name, self._convert(name, text.strip()))
 
     def refuse(self, name: str, value: Any) -> InputError:
         """Make the error for a value that is not allowed.
@@ -112,11 +112,11 @@ class Constraint:
     def _check(self, name: str, value: Any) -> Any:
         raise NotImplementedError
 
-    def _convert(self, text: str) -> Any:
+    def _convert(self, name: str, text: str) -> Any:
         # Text that cannot be converted stays text, so that `check` makes the error.
         return text
 
-    def _read(self, file: RootedFile) -> Any:
+    def _read(self, name: str, file: RootedFile) -> Any:
         # By default, a parameter cannot be read from a file, and `check` makes the error for the path.
         return file.path
 

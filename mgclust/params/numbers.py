@@ -80,7 +80,7 @@ class Real(_Bounded):
             raise self.refuse(name, value)
         return number
 
-    def _convert(self, text: str) -> Any:
+    def _convert(self, name: str, text: str) -> Any:
         try:
             return float(text)
         except ValueError:
@@ -111,7 +111,7 @@ class Integer(_Bounded):
             raise self.refuse(name, value)
         return number
 
-    def _convert(self, text: str) -> Any:
+    def _convert(self, name: str, text: str) -> Any:
         try:
             return int(text)
         except ValueError:

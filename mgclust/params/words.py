@@ -35,7 +35,7 @@ class Boolean(Constraint):
             raise self.refuse(name, value)
         return bool(value)
 
-    def _convert(self, text: str) -> Any:
+    def _convert(self, name: str, text: str) -> Any:
         values = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
         return values.get(text.lower(), text)
 
@@ -147,7 +147,7 @@ class Seed(Constraint):
             return value
         raise self.refuse(name, value)
 
-    def _convert(self, text: str) -> Any:
+    def _convert(self, name: str, text: str) -> Any:
         return int(text) if text.isdecimal() and len(text) < 20 else text
 
 

@@ -110,8 +110,8 @@ def read_array(directory: Path | RootedFile, entry: dict[str, Any]) -> Any:
     return array
 
 
-def read_npy_parameter(text: str | RootedFile, instead: str) -> np.ndarray:
-    """Read a .npy file that is the value of a parameter.
+def read_npy_parameter(name: str, text: str | RootedFile, instead: str) -> np.ndarray:
+    """Read a .npy file that is the value of the parameter `name`.
 
     If the file cannot be read, the `InputError` asks the user to give `instead`.
     """
@@ -127,7 +127,9 @@ def read_npy_parameter(text: str | RootedFile, instead: str) -> np.ndarray:
     except InputError:
         raise
     except Exception as error:
-        raise InputError(f"{text} cannot be read as an array ({shortened(error, 1000)}); give {instead}.") from None
+        raise InputError(
+            f"{name}={str(text)!r} cannot be read as an array ({shortened(error, 1000)}); give {instead}."
+        ) from None
 
 
 def open_zarr(path: str | RootedFile) -> dict[str, Any]:

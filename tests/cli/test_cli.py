@@ -444,7 +444,7 @@ def test_many_memberships_are_written_by_blocks(mgclust_, monkeypatch):
         ("--n-clusters 0", "n_clusters=0"),
         ("--n-clusters 61", "n_clusters=61"),
         ("--n-clusters 4 --init centers.npy", "init"),
-        ("--init missing.npy", "missing.npy"),
+        ("--init missing.npy", "init='missing.npy' cannot be read"),
         ("--init middle", "init"),
         ("--n-init 0", "n_init=0"),
     ],

@@ -146,7 +146,7 @@ def checked_weights(weights: Any, dataset: Dataset) -> RowWeights | None:
     if weights is None:
         return None
     if isinstance(weights, (str, os.PathLike)):
-        weights = read_npy_parameter(os.fspath(weights), "the path of a .npy, or an array")
+        weights = read_npy_parameter("sample_weight", os.fspath(weights), "the path of a .npy, or an array")
     if type(weights).__module__ == "dask.delayed":  # a delayed object seems to have every attribute
         raise InputError(
             f"sample_weight is a {type(weights).__name__} of Dask, which is not an array; give "

@@ -38,7 +38,7 @@ class _InitialLabels(Constraint):
     def _check(self, name: str, value: Any) -> Any:
         return _path_or_array(self, name, value)
 
-    def _read(self, file: RootedFile) -> Any:
+    def _read(self, name: str, file: RootedFile) -> Any:
         return file  # `initial_labels` reads it, once the graph is known
 
 
@@ -60,7 +60,7 @@ class _FixedNodes(Constraint):
             raise self.refuse(name, value)
         return _path_or_array(self, name, sorted(value, key=str) if isinstance(value, Set) else value)
 
-    def _read(self, file: RootedFile) -> Any:
+    def _read(self, name: str, file: RootedFile) -> Any:
         return file  # `fixed_nodes` reads it, once the graph is known
 
 

@@ -32,7 +32,7 @@ class Start(Constraint):
         if isinstance(value, (str, os.PathLike)):
             if os.fspath(value) in INITS:
                 return value
-            value = self._convert(os.fspath(value))
+            value = self._convert(name, os.fspath(value))
             if isinstance(value, str):
                 raise self.refuse(name, value)
         from mgclust.algorithms.common.weights import (
@@ -45,13 +45,13 @@ class Start(Constraint):
             raise self.refuse(name, value) from None
         return finite_array(name, array, 2, self.expected)
 
-    def _convert(self, text: str) -> Any:
+    def _convert(self, name: str, text: str) -> Any:
         if not text.endswith(".npy"):
             return text
-        return read_npy_parameter(text, "a .npy of numbers")
+        return read_npy_parameter(name, text, "a .npy of numbers")
 
-    def _read(self, file: RootedFile) -> Any:
-        return read_npy_parameter(file, "a .npy of numbers")
+    def _read(self, name: str, file: RootedFile) -> Any:
+        return read_npy_parameter(name, file, "a .npy of numbers")
 
 
 def kind_of_start(given: np.ndarray, n: int, d: int, c: int) -> str:

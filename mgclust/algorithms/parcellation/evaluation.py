@@ -18,14 +18,10 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from mgclust.algorithms.parcellation.null_parcels import (
-    checked_places,
-    coordinate_parcels,
-    neighbor_matrix,
-    random_parcels,
-)
+from mgclust.algorithms.parcellation.null_parcels import coordinate_parcels, neighbor_matrix, random_parcels
 from mgclust.algorithms.parcellation.unit_rows import means_and_lengths, unit_rows
 from mgclust.base.errors import InputError
+from mgclust.data.neighbors import checked_coordinates
 from mgclust.kernels import load
 from mgclust.kernels.parcels.borders import add_rows
 from mgclust.kernels.parcels.pair_correlations import correlations_by_distance
@@ -186,7 +182,7 @@ def distance_profile(
     """
     rows = _checked_series(series, "series")
     labels = _checked_labels(candidates, len(rows), "candidates")
-    places = checked_places(coordinates, len(rows))
+    places = checked_coordinates(coordinates, len(rows))
     n_bins = _number_of_bins(max_distance, bin_width)
     # The pairs between parcels are all pairs minus the pairs within parcels. All pairs are computed as the pairs of one
     # large parcel, which consists of all rows in parcels. Candidates share it if the same rows are in no parcel.

@@ -18,9 +18,10 @@ from scipy.sparse.csgraph import connected_components
 
 from mgclust.algorithms.parcellation.merge_cuts import labels_after
 from mgclust.base.errors import InputError
+from mgclust.data.neighbors import checked_coordinates
 from mgclust.kernels.parcels.ward import ward_merges
 
-__all__ = ["checked_places", "coordinate_parcels", "neighbor_matrix", "random_parcels"]
+__all__ = ["coordinate_parcels", "neighbor_matrix", "random_parcels"]
 
 
 def random_parcels(starts: Any, columns: Any, k: int | Sequence[int], seed: int = 0) -> np.ndarray:
@@ -112,7 +113,7 @@ def coordinate_parcels(
     n = graph.shape[0]
     islands = connected_components(graph, directed=False, return_labels=False)
     numbers = _checked_numbers(k, islands, n)
-    places = checked_places(coordinates, n)
+    places = checked_coordinates(coordinates, n)
     if seed is not None:
         row = np.repeat(np.arange(n), np.diff(graph.indptr))
         lengths = np.sqrt(((places[row] - places[graph.indices]) ** 2).sum(axis=1))
@@ -124,16 +125,6 @@ def coordinate_parcels(
     merges = ward_merges(places, graph.indptr.astype(np.int64), graph.indices.astype(np.int32), lambda _: None)[0]
     labels = np.stack([labels_after(merges, n, each) for each in numbers], axis=1)
     return labels[:, 0] if np.ndim(k) == 0 else labels
-
-
-def checked_places(coordinates: Any, n: int) -> np.ndarray:
-    """Return the coordinates of n rows as a float64 array; raise InputError if shape or values are wrong."""
-    places = np.ascontiguousarray(coordinates, np.float64)
-    if places.shape != (n, 3):
-        raise InputError(f"coordinates: shape {places.shape} should be ({n}, 3); give x, y and z of each row.")
-    if not np.isfinite(places).all():
-        raise InputError("coordinates: some are not finite; leave out these rows.")
-    return places
 
 
 def neighbor_matrix(starts: Any, columns: Any) -> csr_array:

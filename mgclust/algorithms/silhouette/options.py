@@ -27,7 +27,7 @@ class _Labels(Constraint):
     def _check(self, name: str, value: Any) -> Any:
         return os.fspath(value) if isinstance(value, os.PathLike) else value
 
-    def _read(self, file: RootedFile) -> Any:
+    def _read(self, name: str, file: RootedFile) -> Any:
         return file  # `read_labels` reads it, once the rows are known
 
 

@@ -153,7 +153,11 @@ def test_new_rows(density, device):
     [
         ([1, 2, -1, 1], {}, "sample_weight holds 1 values that are negative, .* at row 2"),
         ([1, 2, 1], {}, r"sample_weight has shape \(3,\)"),
-        ("nowhere.npy", {}, "nowhere.npy cannot be read as an array .* give the path of a .npy, or an array"),
+        (
+            "nowhere.npy",
+            {},
+            "sample_weight='nowhere.npy' cannot be read as an array .* give the path of a .npy, or an array",
+        ),
         (
             [1, 2, 1, 1],
             {"density": "knn", "k": 1},
