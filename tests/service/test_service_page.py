@@ -16,13 +16,13 @@ from mgclust import DensityPeaks, load_result
 from mgclust.base.errors import InputError
 from mgclust.cli.jobs import _show
 from mgclust.datasets import make_bold, make_gaussian_rings
-from mgclust.service.web.pages import PALETTE
+from mgclust.service.web.pages import PAGES, PALETTE, sign_in_problem
 from mgclust.service.web.requests import Submission
 from support.browser import sign_in
 from support.waiting import wait_for
 
 pytestmark = [pytest.mark.xdist_group("service"), pytest.mark.timeout(180)]
-PAGES = Path(mgclust.service.__file__).parent / "web" / "pages"
+STATIC = Path(mgclust.service.__file__).parent / "web" / "pages"
 BOX = {"rho_min": 5.0, "delta_min": 2.0}
 
 
@@ -252,23 +252,48 @@ def test_headers(running, ann):
 
 
 def test_pages_name_only_themselves(running):
-    files = list(PAGES.iterdir())
-    assert {path.suffix for path in files} == {".html", ".css", ".js", ".svg"}
-    for path in files:
-        text = path.read_text().replace('xmlns="http://www.w3.org/2000/svg"', "")
-        assert "://" not in text, path.name
-        assert not re.search(r"""["'(]//""", text), path.name
-        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(", text), path.name
-        if path.suffix == ".html":
+    files = list(STATIC.iterdir())
+    assert {path.suffix for path in files} == {".css", ".js", ".svg"}
+    pages = {address: httpx.get(running.url + address.format(id="x")).text for address in PAGES}
+    for name, text in pages.items() | {(path.name, path.read_text()) for path in files}:
+        text = text.replace('xmlns="http://www.w3.org/2000/svg"', "")
+        assert "://" not in text, name
+        assert not re.search(r"""["'(]//""", text), name
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(", text), name
+        if name in PAGES:
             assert "<script>" not in text
             assert "style=" not in text
             assert not re.search(r"\son\w+=", text)
-        for named in re.findall(r"""["'](?:/pages|\.)/([\w.]+)["']""", text):
-            file = PALETTE if named == PALETTE.name else PAGES / named
-            assert file.is_file(), f"{path.name} names {named}"
+        for named in re.findall(r"""["'](?:/pages|\.)/([\w.-]+)["']""", text):
+            file = PALETTE if named == PALETTE.name else STATIC / named
+            assert file.is_file(), f"{name} names {named}"
             answer = httpx.get(f"{running.url}/pages/{named}")
             assert answer.content == file.read_bytes()
             assert answer.headers["Content-Type"].split(";")[0] in ("text/css", "text/javascript", "image/svg+xml")
+
+
+def test_pages_have_one_frame_and_are_sent_once(running):
+    for address, template in PAGES.items():
+        answer = httpx.get(running.url + address.format(id="x"))
+        assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+        assert answer.text.startswith('<!doctype html>\n<html lang="en">\n<head>\n'), address
+        assert re.search(r"<title>[A-Z][\w ]+ - mgclust</title>", answer.text), address
+        assert answer.text.count("<main") == answer.text.count("</main>") == answer.text.count("<noscript>") == 1
+        assert ('id="leave"' in answer.text) == ('id="signed-in"' in answer.text), address
+        assert "{" not in answer.text.replace(address, ""), template  # all is filled in
+        assert len(answer.content) < 7000
+    for path in ("/", "/compare", "/pages/style.css"):
+        tag = httpx.get(running.url + path).headers["ETag"]
+        for known, code in ((tag, 304), (f"W/{tag}", 304), ('"other"', 200)):
+            answer = httpx.get(running.url + path, headers={"If-None-Match": known})
+            assert (answer.status_code, answer.headers["ETag"]) == (code, tag)
+            assert bool(answer.content) == (code == 200)
+
+
+def test_why_a_sign_in_failed_is_text():
+    page = sign_in_problem("<b>no</b> & no")
+    assert page.status_code == 403
+    assert b'role="alert">&lt;b&gt;no&lt;/b&gt; &amp; no</p>' in page.body
 
 
 def corner(browser, x, y):

@@ -10,5 +10,5 @@
       sent_file.py   a file of a result as a response
       streams.py     event streams of jobs; health.py    the report of /healthz
       recenter.py    results of a job for other centres, computed by confined readers
-    pages.py, pages/ static files of the pages, and their security headers
+    pages.py         the pages, made of templates/, with the static files of pages/ and security headers
 """

@@ -1,4 +1,4 @@
-"""The pages: static files of the package, with security headers.
+"""The pages: templates of the package, the static files that they name, and security headers.
 
 The pages hold no secret: without a session, they show a form that asks for a token. A session has a cookie that no
 script can read, and a proof that the page sends in a header, which no other site can make a browser send.
@@ -6,11 +6,12 @@ script can read, and a proof that the page sends in a header, which no other sit
 
 from __future__ import annotations
 
-import html
+import hashlib
 from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import FileResponse, HTMLResponse
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -18,10 +19,26 @@ import mgclust
 
 __all__ = ["SecurityHeaders", "add_pages", "sign_in_problem"]
 
+# Template of the page at each address.
+PAGES = {
+    "/": "jobs.html",
+    "/jobs/{id}": "job.html",
+    "/compare": "compare.html",
+    "/admin": "admin.html",
+    "/api": "api.html",
+    "/shared": "shared.html",
+    "/sign-in": "sign-in.html",
+}
 FOLDER = Path(__file__).parent / "pages"
 # The pages look as the report does.
 PALETTE = Path(mgclust.__file__).parent / "output" / "report" / "templates" / "palette.css"
-TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+TEMPLATES = Environment(
+    loader=PackageLoader("mgclust.service.web"),
+    autoescape=True,
+    trim_blocks=True,
+    undefined=StrictUndefined,
+)
+TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'{styles}; img-src 'self' blob: data:; connect-src 'self'; "
@@ -74,7 +91,7 @@ def policy(path: str) -> str:
     """
     if path.startswith("/jobs/") or path == "/shared":
         return PAGE_POLICY.format(styles=" 'unsafe-inline'", frames="blob:")
-    if path in ("/", "/admin", "/api", "/compare", "/sign-in") or path.startswith(("/pages/", "/sign-in/")):
+    if path in PAGES or path.startswith(("/pages/", "/sign-in/")):
         return PAGE_POLICY.format(styles="", frames="'none'")
     return CLOSED_POLICY
 
@@ -87,57 +104,34 @@ def sign_in_problem(sentence: str) -> HTMLResponse:
     sentence : str
         What the page says.
     """
-    empty = '<p id="problem" class="problem" role="alert" hidden></p>'
-    page = (FOLDER / "sign-in.html").read_text()
-    return HTMLResponse(page.replace(empty, empty.replace(" hidden></p>", f">{html.escape(sentence)}</p>")), 403)
+    return HTMLResponse(TEMPLATES.get_template(PAGES["/sign-in"]).render(problem=sentence), 403)
 
 
 def add_pages(app: FastAPI) -> None:
-    """Serve the list of jobs at ``/``, other pages, and their files below ``/pages``.
-
-    The page of a job is at ``/jobs/ID``, the page that compares jobs at ``/compare``, and the page of administrators at
-    ``/admin``.
-    """
+    """Serve each page at its address, and the static files below ``/pages``."""
     files = {path.name: path for path in (*FOLDER.iterdir(), PALETTE) if path.suffix in TYPES}
 
-    def page(request: Request, name: str) -> Response:
-        path = files[name]
-        file = FileResponse(path, media_type=TYPES[path.suffix], stat_result=path.stat())
-        tag = file.headers["etag"]
-        if request.headers.get("if-none-match", "").removeprefix("W/") == tag:
-            return Response(status_code=304, headers={"ETag": tag})
-        return file
+    def add_page(address: str, content: str) -> None:
+        tag = f'"{hashlib.sha256(content.encode()).hexdigest()[:32]}"'
 
-    @app.get("/", include_in_schema=False)
-    def jobs(request: Request) -> Response:
-        return page(request, "jobs.html")
+        @app.get(address, include_in_schema=False)
+        def page(request: Request) -> Response:
+            return unless_known(request, HTMLResponse(content, headers={"ETag": tag}))
 
-    @app.get("/compare", include_in_schema=False)
-    def compare(request: Request) -> Response:
-        return page(request, "compare.html")
-
-    @app.get("/admin", include_in_schema=False)
-    def administration(request: Request) -> Response:
-        return page(request, "admin.html")
-
-    @app.get("/jobs/{id}", include_in_schema=False)
-    def job(request: Request, id: str) -> Response:
-        return page(request, "job.html")
-
-    @app.get("/api", include_in_schema=False)
-    def api(request: Request) -> Response:
-        return page(request, "api.html")
-
-    @app.get("/shared", include_in_schema=False)
-    def shared(request: Request) -> Response:
-        return page(request, "shared.html")
-
-    @app.get("/sign-in", include_in_schema=False)
-    def sign_in(request: Request) -> Response:
-        return page(request, "sign-in.html")
+    for address, template in PAGES.items():
+        add_page(address, TEMPLATES.get_template(template).render(problem=""))
 
     @app.get("/pages/{name}", include_in_schema=False)
     def part(request: Request, name: str) -> Response:
         if name not in files:
             raise HTTPException(404)
-        return page(request, name)
+        path = files[name]
+        return unless_known(request, FileResponse(path, media_type=TYPES[path.suffix], stat_result=path.stat()))
+
+
+def unless_known(request: Request, answer: Response) -> Response:
+    """Return the answer, or only its tag if the browser has this version already."""
+    tag = answer.headers["etag"]
+    if request.headers.get("if-none-match", "").removeprefix("W/") == tag:
+        return Response(status_code=304, headers={"ETag": tag})
+    return answer
