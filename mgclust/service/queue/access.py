@@ -43,6 +43,7 @@ __all__ = [
     "LastToken",
     "Unauthorized",
     "add_user",
+    "check_daily",
     "end_made_with",
     "expiry_of",
     "find_callers",
@@ -65,6 +66,8 @@ ROLES = {"user": ("read", "submit"), "admin": ("read", "submit", "admin")}  # sc
 SCOPES = ROLES["admin"]
 DEFAULT_DAYS = 365.0  # lifetime of a new token
 MAX_DAYS = 36_500.0
+DAY_SECONDS = 86_400.0
+MAX_PER_DAY = 200  # tokens, sessions, codes and links that are made with one token
 MAX_TOKENS = 100  # limit per user for valid tokens, and for invalid tokens that are kept
 USE_RESOLUTION_SECONDS = 3600.0
 TOKEN_PATTERN = re.compile("mgc_[A-Za-z0-9_-]{43}")  # any other text is rejected without a lookup
@@ -163,7 +166,7 @@ class Caller:
             return days
         if days is None:
             raise PermissionError("this token expires, so it cannot create a token that never expires; give days.")
-        return min(days, max(0.0, self.expires - time.time()) / 86_400)
+        return min(days, max(0.0, self.expires - time.time()) / DAY_SECONDS)
 
 
 def add_user(engine: Engine, name: str, role: str) -> None:
@@ -225,15 +228,16 @@ def new_token(
         alive = select(func.count()).where(Token.user == user, Token.kind == "token", valid_tokens())
         if (session.scalar(alive) or 0) >= MAX_TOKENS:
             raise InputError(f"{user} has {MAX_TOKENS} valid tokens, the maximum; revoke some first.")
-        ended = (Token.user == user, ~valid_tokens())
+        check_daily(session, user, None)
+        ended = (Token.user == user, ~valid_tokens(), Token.created < time.time() - DAY_SECONDS)
         kept = select(Token.id).where(*ended).order_by(Token.created.desc()).limit(MAX_TOKENS)
         session.execute(delete(Token).where(*ended, Token.id.not_in(kept)))
         session.add(row)
     return row.id, token
 
 
-def revoke(engine: Engine, id_: str) -> bool:
-    """Revoke a token, and end what was made with it; return whether it exists.
+def revoke(engine: Engine, id_: str) -> Token | None:
+    """Revoke a token, and end what was made with it; return the token, or None if it does not exist.
 
     Raises
     ------
@@ -241,13 +245,12 @@ def revoke(engine: Engine, id_: str) -> bool:
         It is the last token of all administrators that is valid for a day.
     """
     if not ID_PATTERN.fullmatch(id_):
-        return False
-    with writing(
-        engine, alone=True
-    ) as session:  # one transaction at a time: else two requests could revoke the last two tokens
+        return None
+    # One transaction at a time: otherwise two requests could revoke the last two tokens.
+    with writing(engine, alone=True) as session:
         found = session.get(Token, id_)
         if found is None:
-            return False
+            return None
         if session.scalars(lasting_admin_tokens(found.expires).limit(2)).all() == [id_]:
             raise LastToken(
                 f"token {id_} is the last token of an administrator that is valid for a day; create another, then "
@@ -255,7 +258,7 @@ def revoke(engine: Engine, id_: str) -> bool:
             )
         found.revoked = found.revoked or time.time()
         end_made_with(session, [id_], found.revoked)
-        return True
+        return found
 
 
 def end_made_with(session: Session, ids: Sequence[str], when: float) -> None:
@@ -263,6 +266,25 @@ def end_made_with(session: Session, ids: Sequence[str], when: float) -> None:
     made = update(Token).where(Token.origin.in_(ids), Token.revoked.is_(None))
     session.execute(made.values(revoked=when))
     session.execute(delete(Webhook).where(Webhook.origin.in_(ids)))
+
+
+def check_daily(session: Session, user: str, origin: str | None) -> None:
+    """Check that few tokens, sessions, codes and links of a user were made within a day with the token `origin`.
+
+    Each of them may leave a line in the file of revocations, so these are bounded as well.
+
+    Raises
+    ------
+    InputError
+    """
+    made = select(func.count()).where(
+        Token.user == user, Token.origin == origin, Token.created > time.time() - DAY_SECONDS
+    )
+    if (session.scalar(made) or 0) >= MAX_PER_DAY:
+        raise InputError(
+            f"{user} has made {MAX_PER_DAY} tokens, sessions or links within a day with one token, the maximum; use "
+            "those that are valid, or wait."
+        )
 
 
 def owner_of_token(engine: Engine, id_: str) -> str | None:
@@ -274,10 +296,11 @@ def owner_of_token(engine: Engine, id_: str) -> str | None:
 
 
 def tokens_of(engine: Engine, user: str) -> list[dict[str, object]]:
-    """List the tokens of a user, without their secrets."""
+    """List the tokens of a user without their secrets, except sessions and codes that have ended."""
     if not NAME_PATTERN.fullmatch(user):
         return []
-    wanted = select(Token, User.role).join(User, Token.user == User.name).where(Token.user == user)
+    listed = or_(Token.kind.in_(("token", "link")), valid_tokens())
+    wanted = select(Token, User.role).join(User, Token.user == User.name).where(Token.user == user, listed)
     with reading(engine) as session:
         return [
             {
@@ -392,7 +415,7 @@ def _token(user: str, scopes: Iterable[str], days: float | None) -> tuple[str, T
     token, now = f"mgc_{secrets.token_urlsafe(32)}", time.time()
     row = Token(
         id=secrets.token_hex(8), user=user, sha256=hash_of(token), created=now, scopes=" ".join(scopes),
-        expires=None if days is None else now + 86_400.0 * days,
+        expires=None if days is None else now + DAY_SECONDS * days,
     )  # fmt: skip
     return token, row
 
@@ -416,7 +439,7 @@ def lasting_admin_tokens(replaced: float | None) -> Any:
 
     A token that is about to expire is no replacement: a day is enough to create another.
     """
-    until = min(time.time() + 86_400.0, math.inf if replaced is None else replaced)
+    until = min(time.time() + DAY_SECONDS, math.inf if replaced is None else replaced)
     return valid_admin_tokens().where(or_(Token.expires.is_(None), Token.expires >= until))
 
 

@@ -23,9 +23,12 @@ def write_durably(path: Path, text: str) -> None:
 def append_durably(path: Path, line: str) -> None:
     """Add a line to a file that only this account may read; return after the disk holds it."""
     new = not path.exists()
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
-    with os.fdopen(os.open(path, flags, 0o600), "w") as file:
-        file.write(line + "\n")
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+    with os.fdopen(os.open(path, flags, 0o600), "a+b") as file:
+        size = file.tell()
+        # If the last line is torn, it must not spoil this line as well.
+        whole = size == 0 or os.pread(file.fileno(), 1, size - 1) == b"\n"
+        file.write((line if whole else f"\n{line}").encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
     if new:

@@ -2,26 +2,42 @@
 
 A backup of the database holds tokens that were revoked after it was made. So each revocation is also a line of the file
 ``revocations`` in the data folder, and each start applies the lines again. A restore has to leave this file in place.
+A start also drops the lines that no backup needs any more: everything that they name has expired.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
+import os
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Engine, update
 
 from mgclust.outside.json_text import parse_json
-from mgclust.service.queue.access import end_made_with
-from mgclust.service.queue.durable import append_durably
+from mgclust.service.queue.access import DAY_SECONDS, end_made_with
+from mgclust.service.queue.clock import is_trusted
+from mgclust.service.queue.durable import append_durably, write_durably
 from mgclust.service.queue.models import Token, User, writing
+from mgclust.service.queue.sessions import MAX_LINK_DAYS
 
 __all__ = ["FILE", "keep", "reapply"]
 
 FILE = "revocations"
+LOCK = "revocations.lock"
+IDS_PER_QUERY = 500
+
+
+@contextlib.contextmanager
+def _locked(data: Path) -> Iterator[None]:
+    """Exclude other processes, of which one may rewrite the file while another adds a line."""
+    with open(data / LOCK, "w", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o600)) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def keep(data: Path, **what: Any) -> None:
@@ -32,31 +48,52 @@ def keep(data: Path, **what: Any) -> None:
     data : Path
         The data folder.
     **what
-        ``token=ID`` of a revoked token, which also ends what was made with it; ``session=ID`` of a session or code that
-        has ended, but not what was made with it; or ``user=NAME`` with ``disabled=True`` or ``False``.
+        ``token=ID`` of a revoked token, which also ends what was made with it; ``session=ID`` of a session, code or
+        link that has ended, with which nothing was made; both with ``expires=SECONDS`` since 1970, or None. Or
+        ``user=NAME`` with ``disabled=True`` or ``False``.
     """
-    append_durably(data / FILE, json.dumps(what))
+    if "token" in what and what["expires"] is not None:
+        what["expires"] = max(what["expires"], time.time() + DAY_SECONDS * MAX_LINK_DAYS)  # its links may expire later
+    with _locked(data):
+        append_durably(data / FILE, json.dumps(what))
 
 
 def reapply(engine: Engine, data: Path) -> None:
-    """Revoke again what a restored database has forgotten."""
+    """Revoke again what a restored database has forgotten, and drop the lines that have passed."""
     if not (data / FILE).exists():
         return
-    tokens, ended, disabled = [], [], {}
-    for line in (data / FILE).read_text().splitlines():
-        with contextlib.suppress(ValueError, KeyError, TypeError):  # a torn line of a process that was killed
-            what = parse_json(line)
-            if "token" in what:
-                tokens.append(str(what["token"]))
-            elif "session" in what:
-                ended.append(str(what["session"]))
-            else:
-                disabled[str(what["user"])] = bool(what["disabled"])
+    with _locked(data):
+        lines = (data / FILE).read_text().splitlines()
+        kept = _needed(lines, time.time() - DAY_SECONDS if is_trusted(data) else 0.0)
+        if len(kept) < len(lines):
+            write_durably(data / FILE, "".join(json.dumps(what) + "\n" for what in kept))
+    tokens = [str(what["token"]) for what in kept if "token" in what]
+    ended = [str(what["session"]) for what in kept if "session" in what]
     now = time.time()
     with writing(engine) as session:
-        for token in (*tokens, *ended):
-            session.execute(update(Token).where(Token.id == token, Token.revoked.is_(None)).values(revoked=now))
-        for token in tokens:
-            end_made_with(session, [token], now)
-        for name in [name for name, is_disabled in disabled.items() if is_disabled]:
-            session.execute(update(User).where(User.name == name, User.disabled.is_(None)).values(disabled=now))
+        for ids in _parts([*tokens, *ended]):
+            session.execute(update(Token).where(Token.id.in_(ids), Token.revoked.is_(None)).values(revoked=now))
+        for ids in _parts(tokens):
+            end_made_with(session, ids, now)
+        for names in _parts([str(what["user"]) for what in kept if "user" in what]):
+            session.execute(update(User).where(User.name.in_(names), User.disabled.is_(None)).values(disabled=now))
+
+
+def _needed(lines: Sequence[str], passed: float) -> list[dict[str, Any]]:
+    """Return the last line of each token, session and disabled user, unless it expired before the time `passed`."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for line in lines:
+        with contextlib.suppress(ValueError, TypeError, KeyError):  # a torn line of a process that was killed
+            what = parse_json(line)
+            kind = "token" if "token" in what else "session" if "session" in what else "user"
+            key = (kind, str(what[kind]))
+            if what["disabled"] if kind == "user" else what["expires"] is None or what["expires"] >= passed:
+                found[key] = what
+            else:
+                found.pop(key, None)
+    return list(found.values())
+
+
+def _parts(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    for first in range(0, len(ids), IDS_PER_QUERY):
+        yield ids[first : first + IDS_PER_QUERY]

@@ -19,12 +19,19 @@ from typing import Any
 from sqlalchemy import Engine, delete, func, select, update
 
 from mgclust.base.errors import InputError
-from mgclust.service.queue.access import ROLES, Caller, Unauthorized, hash_of, valid_tokens
+from mgclust.service.queue.access import (
+    DAY_SECONDS,
+    ROLES,
+    Caller,
+    Unauthorized,
+    check_daily,
+    hash_of,
+    valid_tokens,
+)
 from mgclust.service.queue.models import Token, User, reading, writing
 
 __all__ = ["SESSION_DAYS", "begin", "end", "links_of", "new_code", "new_link", "revoke_link", "token_of"]
 
-DAY_SECONDS = 86_400.0
 SESSION_DAYS = 7.0
 CODE_SECONDS = 600.0
 MAX_SESSIONS = 20  # valid sessions and codes that one token has begun; a new session ends the oldest
@@ -101,15 +108,16 @@ def begin(engine: Engine, caller: Caller, days: float = SESSION_DAYS) -> tuple[s
 
 
 def _make_room(session: Any, user: str, origin: str | None) -> None:
-    """Delete the sessions and codes of a user that have ended, and the oldest of `origin` if it has begun many.
+    """Delete old sessions and codes of a user that have ended, and end the oldest of `origin` if it has begun many.
 
     So a token, which may have few scopes, ends no session that another token has begun.
     """
-    own = (Token.user == user, Token.kind.in_(("session", "code")))
-    session.execute(delete(Token).where(*own, ~valid_tokens()))
-    same = (*own, Token.origin == origin)
+    check_daily(session, user, origin)
+    own, now = (Token.user == user, Token.kind.in_(("session", "code"))), time.time()
+    session.execute(delete(Token).where(*own, ~valid_tokens(), Token.created < now - DAY_SECONDS))
+    same = (*own, Token.origin == origin, valid_tokens())
     kept = select(Token.id).where(*same).order_by(Token.created.desc()).limit(MAX_SESSIONS - 1)
-    session.execute(delete(Token).where(*same, Token.id.not_in(session.scalars(kept).all())))
+    session.execute(update(Token).where(*same, Token.id.not_in(session.scalars(kept).all())).values(revoked=now))
 
 
 def end(engine: Engine, caller: Caller) -> None:
@@ -123,7 +131,7 @@ def end(engine: Engine, caller: Caller) -> None:
     if caller.kind != "session":
         raise InputError("this request has no session; revoke a token with 'mgclust token revoke'.")
     with writing(engine) as session:
-        session.execute(delete(Token).where(Token.id == caller.token))
+        session.execute(update(Token).where(Token.id == caller.token).values(revoked=time.time()))
 
 
 def new_link(engine: Engine, caller: Caller, job: str, days: float) -> tuple[str, str, float]:
@@ -142,6 +150,7 @@ def new_link(engine: Engine, caller: Caller, job: str, days: float) -> tuple[str
     row = _row(secret, caller.name, "link", DAY_SECONDS * days, job=job, origin=caller.maker)
     with writing(engine) as session:
         session.get(User, caller.name, with_for_update=True)
+        check_daily(session, caller.name, caller.maker)
         alive = (Token.job == job, Token.revoked.is_(None), Token.expires > time.time())
         if (session.scalar(select(func.count()).where(*alive)) or 0) >= MAX_LINKS:
             raise InputError(f"job {job} has {MAX_LINKS} valid links, the maximum; revoke one first.")
@@ -160,8 +169,8 @@ def links_of(engine: Engine, job: str) -> list[dict[str, Any]]:
         ]
 
 
-def revoke_link(engine: Engine, job: str, id_: str) -> bool:
-    """Revoke a link of a job; return whether it exists."""
+def revoke_link(engine: Engine, job: str, id_: str) -> float | None:
+    """Revoke a link of a job; return when it would have expired, or None if there is no such link."""
     wanted = update(Token).where(Token.id == id_, Token.job == job, Token.kind == "link")
     with writing(engine) as session:
-        return session.scalar(wanted.values(revoked=time.time()).returning(Token.id)) is not None
+        return session.scalar(wanted.values(revoked=time.time()).returning(Token.expires))

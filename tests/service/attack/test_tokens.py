@@ -262,17 +262,24 @@ def test_uses_are_written_down(served, engine):
 
 
 def test_tokens_that_have_ended_do_not_pile_up(engine, served, monkeypatch):
-    """No quota counts them, and a list shows them all."""
+    """No quota counts them, and a list shows them all. Those of the last day are kept, because a limit counts them."""
     monkeypatch.setattr(access, "MAX_TOKENS", 2)
+    monkeypatch.setattr(access, "MAX_PER_DAY", 8)
+    begun = time.time() - 2 * access.DAY_SECONDS
     access.add_user(engine, "bob", "user")
     others, _ = access.new_token(engine, "bob")
     change(engine, others, revoked=time.time())
     alive, _ = access.new_token(engine, "ann")
     ended = []
-    for values in ({"revoked": 1.0}, {"expires": 1.0}) * 3:
+    change(engine, alive, created=begun)
+    for k, values in enumerate(({"revoked": 1.0}, {"expires": 1.0}) * 3):
         ended.append(access.new_token(engine, "ann")[0])
-        change(engine, ended[-1], **values)
+        change(engine, ended[-1], created=begun + 1 + k, **values)
     assert [token["id"] for token in access.tokens_of(engine, "ann")] == [alive, *ended[-3:]]
+    for _ in range(8):
+        assert access.revoke(engine, access.new_token(engine, "ann")[0])
+    with pytest.raises(InputError, match="8 tokens, sessions or links within a day"):
+        access.new_token(engine, "ann")
     assert len(access.tokens_of(engine, "bob")) == 1
 
 

@@ -130,13 +130,31 @@ def test_ended_sessions_stay_so_after_a_backup_is_restored(served, engine, tmp_p
     _, proof = begin(served, token)
     assert served.delete(SESSION, headers=proof).status_code == 200
     told, _ = begin(served, token)
-    revocations.keep(tmp_path, token=id_)
+    revocations.keep(tmp_path, token=id_, expires=time.time() + 60)
     ended = [list(json.loads(line)) for line in (tmp_path / revocations.FILE).read_text().splitlines()]
-    assert ended == [["session"], ["token"]] and told["user"] == "ann"
+    assert ended == [["session", "expires"], ["token", "expires"]] and told["user"] == "ann"
     revocations.reapply(engine, tmp_path)
     with reading(engine) as session:
         rows = session.scalars(select(Token).where(Token.user == "ann", Token.revoked.is_(None))).all()
     assert not rows
+
+
+def test_signing_in_and_out_without_end_has_a_limit(served, engine, tmp_path):
+    """Each sign-out leaves a line in a file, which no quota counts."""
+    token, other = (access.new_token(engine, "ann")[1] for _ in range(2))
+    for _ in range(200):
+        _, proof = begin(served, token)
+        assert served.delete(SESSION, headers=proof).status_code == 200
+    answer = served.post(SESSION, headers=shown(token))
+    assert answer.status_code == 400 and "200 tokens, sessions or links within a day" in answer.text
+    assert served.post(f"{SESSION}/codes", headers=shown(token)).status_code == 400
+    begin(served, other)  # a stolen token does not keep its user out
+    assert [each["kind"] for each in served.get("/api/v1/tokens", headers=shown(token)).json()].count("session") == 1
+    with writing(engine) as session:
+        session.execute(update(Token).where(Token.kind == "session").values(created=time.time() - 90_000))
+    begin(served, token)
+    with reading(engine) as session:
+        assert len(session.scalars(select(Token).where(Token.kind == "session")).all()) <= 3
 
 
 def test_a_code_expires(served, engine):

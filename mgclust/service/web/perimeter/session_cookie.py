@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from fastapi import Response
 
-from mgclust.service.queue.sessions import DAY_SECONDS, SESSION_DAYS, token_of
+from mgclust.service.queue.access import DAY_SECONDS
+from mgclust.service.queue.sessions import SESSION_DAYS, token_of
 from mgclust.service.settings import Settings
 
 __all__ = ["PROOF_HEADER", "session_token", "set_cookie"]

@@ -171,9 +171,12 @@ def list_tokens(user: str, caller: Reader, backend: BackendDep) -> list[dict[str
 async def revoke(id: str, caller: AnyCaller, backend: BackendDep) -> dict[str, str]:
     """Revoke a token."""
     owner = await run_in_threadpool(access.owner_of_token, backend.engine, id)
-    if owner is None or not caller.may_manage(owner) or not await run_in_threadpool(access.revoke, backend.engine, id):
+    may = owner is not None and caller.may_manage(owner)
+    token = await run_in_threadpool(access.revoke, backend.engine, id) if may else None
+    if token is None:
         raise NotFound("there is no such token.")
-    await run_in_threadpool(functools.partial(revocations.keep, backend.settings.data, token=id))
+    kept = functools.partial(revocations.keep, backend.settings.data, token=id, expires=token.expires)
+    await run_in_threadpool(kept)
     backend.callers.forget(id)
     await run_in_threadpool(access.remove_stale_token, backend.engine, backend.settings.data)
     note(name=owner)

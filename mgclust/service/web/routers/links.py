@@ -52,9 +52,10 @@ def list_links(id: str, caller: Reader, backend: BackendDep) -> list[dict[str, A
 async def revoke_link(id: str, link: str, caller: Submitter, backend: BackendDep) -> dict[str, str]:
     """Revoke a link."""
     job = found(await run_in_threadpool(backend.jobs.get, caller, id))
-    if not await run_in_threadpool(sessions.revoke_link, backend.engine, job.id, link):
+    expires = await run_in_threadpool(sessions.revoke_link, backend.engine, job.id, link)
+    if expires is None:
         raise NotFound("the job has no such link.")
-    await run_in_threadpool(lambda: revocations.keep(backend.settings.data, token=link))
+    await run_in_threadpool(lambda: revocations.keep(backend.settings.data, session=link, expires=expires))
     backend.callers.forget(link)
     return {"id": link}
 

@@ -8,7 +8,7 @@ from starlette.concurrency import run_in_threadpool
 from mgclust.service.audit import note
 from mgclust.service.queue import revocations, sessions
 from mgclust.service.queue.access import ROLES, SCOPES, Caller
-from mgclust.service.web.dependencies import AnyCaller, BackendDep
+from mgclust.service.web.dependencies import AnyCaller, Backend, BackendDep
 from mgclust.service.web.perimeter.session_cookie import set_cookie
 
 router = APIRouter(prefix="/session")
@@ -20,6 +20,11 @@ def _described(caller: Caller) -> dict[str, Any]:
         "user": caller.name, "role": caller.role, "scopes": scopes, "token": caller.token, "expires": caller.expires,
         "kind": caller.kind,
     }  # fmt: skip
+
+
+async def _keep(caller: Caller, backend: Backend) -> None:
+    data, ended = backend.settings.data, {"session": caller.token, "expires": caller.expires}
+    await run_in_threadpool(lambda: revocations.keep(data, **ended))
 
 
 @router.get("")
@@ -37,7 +42,7 @@ async def sign_in(caller: AnyCaller, backend: BackendDep, answer: Response) -> d
     cookie, proof, session = await run_in_threadpool(sessions.begin, backend.engine, caller)
     if caller.kind == "code":
         # A restored backup would have the unused code again.
-        await run_in_threadpool(lambda: revocations.keep(backend.settings.data, session=caller.token))
+        await _keep(caller, backend)
         backend.callers.forget(caller.token)
     set_cookie(backend.settings, answer, cookie)
     note(id=session.token, kind=caller.kind)
@@ -49,7 +54,7 @@ async def sign_out(caller: AnyCaller, backend: BackendDep, answer: Response) -> 
     """End the session that sends the request."""
     await run_in_threadpool(sessions.end, backend.engine, caller)
     # A restored backup would have the session again.
-    await run_in_threadpool(lambda: revocations.keep(backend.settings.data, session=caller.token))
+    await _keep(caller, backend)
     backend.callers.forget(caller.token)
     set_cookie(backend.settings, answer, None)
     return _described(caller)
