@@ -81,9 +81,12 @@ def _parsed(text: str) -> Address | None:
     return known.ipv4_mapped or known if known.version == 6 else known
 
 
-def network(address: str) -> str:
-    """Return the key of limits for an address; for IPv6, its /64 network, in which one machine has many addresses."""
+def network(address: str, bits: int = 64) -> str:
+    """Return the key of limits for an address; for IPv6, its network of this length.
+
+    One machine has the addresses of a /64, and one customer often those of a /48.
+    """
     known = _parsed(address)
     if known is None:
         return address
-    return str(ipaddress.ip_network((known, 64), strict=False)) if known.version == 6 else str(known)
+    return str(ipaddress.ip_network((known, bits), strict=False)) if known.version == 6 else str(known)

@@ -309,6 +309,11 @@ class Settings:
         return [str(self.data), *kept, *map(str, self.folders), *files, *mine]
 
     @property
+    def is_secure(self) -> bool:
+        """True if browsers reach the service over TLS."""
+        return urlsplit(self.public_url).scheme == "https"
+
+    @property
     def socket(self) -> Path:
         """Path of the socket at which the web process serves programs that can read the data folder."""
         return self.data / f"{self.port}.socket"

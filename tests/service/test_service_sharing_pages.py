@@ -55,6 +55,24 @@ def test_an_address_to_sign_in_asks_first_and_ends_the_former_session(browser, r
     assert not {each["id"] for each in bob.call("GET", "/tokens")} & set(sessions) and len(sessions) == 1
 
 
+def test_without_tls_the_page_asks_before_a_session_of_another_host_begins(browser, running):
+    """Another host of the domain may have set the cookie, and led the browser here with the proof of its user."""
+    secret = running.token_of("ann")[1]
+    browser.open(running.url)
+    browser.wait("document.querySelector('#token')")
+    begin = f"""fetch("/api/v1/session", {{method: "POST", headers: {{Authorization: "Bearer {secret}"}}}})
+        .then((answer) => answer.json()).then((told) => {{ location.href = "/sign-in#proof=" + told.proof; }})"""
+    browser.run(f"void ({begin})")
+    browser.wait("document.querySelector('#question')?.innerText === 'Sign in as ann?'")
+    browser.open(running.url)
+    browser.wait("document.querySelector('#token')")  # nobody is signed in
+    browser.run(f"void ({begin})")
+    browser.wait("document.querySelector('#question')?.innerText === 'Sign in as ann?'")
+    browser.click("#go")
+    browser.wait("document.querySelector('#who')?.innerText === 'ann'")
+    assert browser.errors == []
+
+
 def test_sign_in_by_a_link_share_and_sign_out(browser, running, tmp_path):
     ann = running.client("ann")
     np.save(tmp_path / "points.npy", np.random.default_rng(0).normal(size=(40, 2)))

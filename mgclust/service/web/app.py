@@ -104,5 +104,4 @@ def _add_openid(app: FastAPI, settings: Settings, audit: Audit) -> None:
         raise InputError(
             f"{error.name} is not installed, and oidc_issuer needs it; run pip install 'mgclust[sso]'."
         ) from error
-    secure = settings.public_url.startswith("https://")
-    app.include_router(openid_router(Provider(settings), audit, settings.port, secure))
+    app.include_router(openid_router(settings, Provider(settings), audit))

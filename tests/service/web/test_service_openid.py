@@ -20,6 +20,7 @@ from mgclust.service.queue import access
 from mgclust.service.queue.models import User, open_database, writing
 from mgclust.service.settings import Settings
 from mgclust.service.web.app import create_app
+from mgclust.service.web.sign_in import endpoints
 from mgclust.service.web.sign_in import provider as provider_module
 
 ISSUER, PUBLIC = "https://login.example", "https://cluster.example"
@@ -102,6 +103,7 @@ def test_a_sign_in(http, fake):
     assert told["expires"] <= time.time() + 43_200
     cookies = answer.headers.get_list("set-cookie")
     assert all("HttpOnly" in each and "Secure" in each for each in cookies) and len(cookies) == 2
+    assert all(each.startswith("__Host-") and "Path=/;" in each and "Domain" not in each for each in cookies)
     # PKCE: the challenge went to the provider's page, and the verifier to its token endpoint.
     sent = fake.sent[0]
     assert fake.query["code_challenge_method"] == ["S256"] and fake.query["response_type"] == ["code"]
@@ -164,7 +166,7 @@ def test_one_address_does_not_keep_others_from_signing_in(tmp_path, fake, monkey
         monkeypatch.setattr(provider_module.Provider, "claims", slow)
 
         def come_back(address):
-            headers = {"X-Forwarded-For": address, "Cookie": "mgclust-sign-in-8700=a.b.c"}
+            headers = {"X-Forwarded-For": address, "Cookie": "__Host-mgclust-sign-in-8700=a.b.c"}
             return http.get("/sign-in/openid/callback?code=x&state=a", headers=headers, follow_redirects=False)
 
         answers = []
@@ -179,6 +181,45 @@ def test_one_address_does_not_keep_others_from_signing_in(tmp_path, fake, monkey
         go_on.set()
         first.join(), other.join()
         assert len(answers) == 2 and all("ID token is not valid" in problem(answer) for answer in answers)
+
+
+def test_a_cookie_that_another_host_has_set_begins_no_sign_in(http, fake):
+    """A host of the same domain can set cookies for it, but none with the prefix ``__Host-``."""
+    fake.sign_in(http)
+    fake.nonce = "b"
+    tossed = {"Cookie": "mgclust-sign-in-8700=a.b.c"}
+    http.cookies.clear()
+    answer = http.get("/sign-in/openid/callback?code=x&state=a", headers=tossed, follow_redirects=False)
+    assert "did not begin in this browser" in problem(answer)
+
+
+def test_a_network_waits_after_failed_sign_ins(tmp_path, fake, monkeypatch):
+    now = time.monotonic()
+    monkeypatch.setattr(endpoints.time, "monotonic", lambda: now)
+    app = create_app(settings_of(tmp_path, trusted_proxies="192.0.2.9"))
+    with TestClient(app, base_url=PUBLIC, client=("192.0.2.9", 1)) as http:
+        fake.sign_in(http)
+
+        def come_back(address):
+            headers = {"X-Forwarded-For": address, "Cookie": "__Host-mgclust-sign-in-8700=a.b.c"}
+            return http.get("/sign-in/openid/callback?code=x&state=a", headers=headers, follow_redirects=False)
+
+        for pause in (1, 2, 4, 8, 16, 30, 30):
+            assert "ID token is not valid" in problem(come_back("2001:db8:1:2::1"))
+            sent = len(fake.sent)
+            for address in ("2001:db8:1:2::1", "2001:db8:1:2::2", "2001:db8:1:3::1"):  # one customer has all of them
+                answer = come_back(address)
+                assert answer.status_code == 429 and f"try again in {pause} s" in answer.text
+                assert answer.headers["retry-after"] == str(pause)
+            assert len(fake.sent) == sent
+            assert "ID token is not valid" in problem(come_back(f"2001:db8:{pause + 1}:{sent}::1"))
+            now += pause
+        fake.nonce = "b"
+        now += 30
+        assert come_back("2001:db8:1:2::1").status_code == 303
+        fake.nonce = "x"
+        problem(come_back("2001:db8:1:2::1"))  # the success has ended the pauses
+        assert "try again in 1 s" in come_back("2001:db8:1:2::1").text
 
 
 def test_a_disabled_user(http, fake, tmp_path):
@@ -299,7 +340,7 @@ def test_settings_that_cannot_work(given, sentence, tmp_path):
 
 
 def test_the_form_knows_whether_there_is_a_provider(tmp_path, http):
-    assert http.get("/sign-in/ways").json() == {"openid": True}
+    assert http.get("/sign-in/ways").json() == {"openid": True, "asks": False}
     with TestClient(create_app(Settings(data=tmp_path / "other", cpu=True))) as other:
-        assert other.get("/sign-in/ways").json() == {"openid": False}
+        assert other.get("/sign-in/ways").json() == {"openid": False, "asks": True}
         assert other.get("/sign-in/openid").status_code == 404

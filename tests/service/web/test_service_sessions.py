@@ -40,14 +40,16 @@ def begin(served, token):
     return told, {"X-Mgclust-Proof": told["proof"]}
 
 
-@pytest.mark.parametrize("public", ["", "https://cluster.example"])
+@pytest.mark.parametrize("public", ["", "https://cluster.example", "HTTPS://cluster.example"])
 def test_the_cookie(tmp_path, public):
     app = create_app(Settings(data=tmp_path, cpu=True, public_url=public))
     token = access.first_token(app.state.backend.engine, tmp_path).read_text().strip()
     with TestClient(app) as http:
         cookie = http.post(SESSION, headers=shown(token)).headers["set-cookie"]
-    assert "HttpOnly" in cookie and "SameSite=strict" in cookie and "Path=/api/" in cookie
-    assert ("Secure" in cookie) == bool(public)
+    assert "HttpOnly" in cookie and "SameSite=strict" in cookie and "Domain" not in cookie
+    # Over TLS, a browser lets no other host of the domain set the cookie.
+    assert ("Secure" in cookie) == cookie.startswith("__Host-mgclust-session-") == bool(public)
+    assert f"Path={'/' if public else '/api/'};" in cookie
 
 
 def test_a_session_needs_the_cookie_and_the_proof(served, engine):

@@ -8,18 +8,28 @@ history.replaceState(null, "", "/sign-in"); // the address with the secret stays
 
 async function enter() {
   if (kind === "code") {
-    await offer();
+    await offer({ Authorization: `Bearer ${secret}` }, async () => {
+      await endSession();
+      await beginSession(secret);
+    });
   } else if (kind === "proof") {
-    await keepProof(secret);
-    location.replace("/");
+    // Without TLS, another host may have set the cookie of this session.
+    const { asks } = await (await fetch("/sign-in/ways")).json();
+    if (asks) await offer({ "X-Mgclust-Proof": secret }, () => keepProof(secret));
+    else await arrive(() => keepProof(secret));
   } else if (document.getElementById("problem").hidden) {
     throw new Error("This address is not complete; request another with 'mgclust sign-in'.");
   }
 }
 
+async function arrive(begin) {
+  await begin();
+  location.replace("/");
+}
+
 // Ask before the session begins: another site or a mail may have led here, with a code of another user.
-async function offer() {
-  const { user } = await askJson("/session", { headers: { Authorization: `Bearer ${secret}` } });
+async function offer(headers, begin) {
+  const { user } = await askJson("/session", { headers });
   show("question", `Sign in as ${user}?`);
   show("note", "Sign in only if this is your name: this user reads all that you send afterwards.");
   const go = document.getElementById("go");
@@ -28,9 +38,7 @@ async function offer() {
   go.addEventListener("click", async () => {
     go.disabled = true;
     try {
-      await endSession();
-      await beginSession(secret);
-      location.replace("/");
+      await arrive(begin);
     } catch (error) {
       show("problem", error.message);
     }

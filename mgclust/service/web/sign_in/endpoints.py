@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import secrets
 import threading
+import time
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -16,62 +19,81 @@ from mgclust.service.addresses import network
 from mgclust.service.audit import Audit
 from mgclust.service.queue import sessions
 from mgclust.service.queue.identities import NoAccess, caller_of
+from mgclust.service.settings import Settings
 from mgclust.service.web.dependencies import BackendDep
 from mgclust.service.web.pages import sign_in_problem
 from mgclust.service.web.perimeter.rates import RateLimited
-from mgclust.service.web.perimeter.session_cookie import set_cookie
+from mgclust.service.web.perimeter.session_cookie import cookie_of, set_cookie
 from mgclust.service.web.sign_in.provider import Attempt, Provider, SignInFailed
 
 __all__ = ["openid_router"]
 
 ATTEMPT_SECONDS = 600
 SESSION_DAYS = 0.5  # the groups of a user are checked again after this time
-MAX_EXCHANGES = 8  # sign-ins of which the service asks the provider at the same time, one per address
+MAX_EXCHANGES = 8  # sign-ins of which the service asks the provider at the same time, one per network
+NETWORK_BITS = 48  # length of the networks of IPv6 that count as one
+MAX_PAUSE_SECONDS = 30.0  # pause of a network after a failed sign-in; the pauses begin with 1 s, and double
+MAX_FAILURES = 10_000  # networks that are remembered
 
 
 class _Exchanges:
-    """The sign-ins of which the service asks the provider now."""
+    """The sign-ins of which the service asks the provider now, and the networks whose last sign-ins failed."""
 
     def __init__(self) -> None:
-        self._addresses: set[str] = set()
+        self._open: set[str] = set()
+        self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()  # number, and when the next may begin
         self._lock = threading.Lock()
 
     @contextlib.contextmanager
     def of(self, address: str) -> Iterator[None]:
-        """Count a sign-in of an address. One address has one, so that it does not keep others from signing in.
+        """Count a sign-in of a network, which has one at a time and waits after failures.
+
+        So a person with many addresses does not keep others from signing in.
 
         Raises
         ------
         RateLimited
         """
-        key = network(address)
+        key = network(address, NETWORK_BITS)
         with self._lock:
-            if key in self._addresses or len(self._addresses) >= MAX_EXCHANGES:
+            failures, begin = self._failures.get(key, (0, 0.0))
+            if (rest := math.ceil(begin - time.monotonic())) > 0:
+                raise RateLimited(f"the last sign-in from your network failed; try again in {rest} s.", rest)
+            if key in self._open or len(self._open) >= MAX_EXCHANGES:
                 raise RateLimited("several users sign in at this moment; try again soon.", 2)
-            self._addresses.add(key)
+            self._open.add(key)
         try:
             yield
+            with self._lock:
+                self._failures.pop(key, None)
+        except SignInFailed:
+            with self._lock:
+                pause = min(2.0**failures, MAX_PAUSE_SECONDS)
+                self._failures[key] = (failures + 1, time.monotonic() + pause)
+                self._failures.move_to_end(key)
+                if len(self._failures) > MAX_FAILURES:
+                    self._failures.popitem(last=False)
+            raise
         finally:
             with self._lock:
-                self._addresses.remove(key)
+                self._open.remove(key)
 
 
-def openid_router(provider: Provider, audit: Audit, port: int, secure: bool) -> APIRouter:
+def openid_router(settings: Settings, provider: Provider, audit: Audit) -> APIRouter:
     """Make the endpoints.
 
     Parameters
     ----------
+    settings : Settings
+        Settings of the service.
     provider : Provider
         The provider.
     audit : Audit
         The audit log.
-    port : int
-        Port of the service, which is a part of the name of the cookie.
-    secure : bool
-        Whether browsers send the cookie only over TLS.
     """
     router = APIRouter(prefix="/sign-in/openid", include_in_schema=False)
-    name, exchanges = f"mgclust-sign-in-{port}", _Exchanges()
+    # Lax, because the provider's page leads back to the service.
+    kept_in, exchanges = cookie_of(settings, "sign-in", "/sign-in/") | {"samesite": "lax"}, _Exchanges()
 
     def failed(request: Request, error: Exception) -> Response:
         sentence = printable(str(error))
@@ -88,11 +110,7 @@ def openid_router(provider: Provider, audit: Audit, port: int, secure: bool) -> 
                 answer = RedirectResponse(provider.address(attempt), 303)
         except SignInFailed as error:
             return failed(request, error)
-        # Lax, because the provider's page leads back to the service.
-        answer.set_cookie(
-            name, ".".join(attempt), max_age=ATTEMPT_SECONDS, path="/sign-in/", secure=secure, httponly=True,
-            samesite="lax",
-        )  # fmt: skip
+        answer.set_cookie(value=".".join(attempt), max_age=ATTEMPT_SECONDS, **kept_in)
         return answer
 
     @router.get("/callback")
@@ -103,7 +121,7 @@ def openid_router(provider: Provider, audit: Audit, port: int, secure: bool) -> 
         state: Annotated[str, Query(max_length=256)] = "",
     ) -> Response:
         """Begin a session for a user whom the provider sends back."""
-        kept = request.cookies.get(name, "").split(".")
+        kept = request.cookies.get(kept_in["key"], "").split(".")
         answer: Response
         try:
             if len(kept) != 3 or not secrets.compare_digest(state.encode(), kept[0].encode()):
@@ -123,7 +141,7 @@ def openid_router(provider: Provider, audit: Audit, port: int, secure: bool) -> 
             )  # fmt: skip
             answer = RedirectResponse(f"/sign-in#proof={proof}", 303)
             set_cookie(backend.settings, answer, cookie)
-        answer.delete_cookie(name, path="/sign-in/", secure=secure, httponly=True, samesite="lax")
+        answer.delete_cookie(**kept_in)
         return answer
 
     return router
