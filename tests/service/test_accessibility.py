@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import httpx
 import numpy as np
 import pytest
 
@@ -133,6 +134,50 @@ def test_pages_of_no_job_and_of_links(browser, running, job):
     browser.open(f"{running.url}/compare?ids={job.id}")
     browser.wait("!document.querySelector('#problem').hidden")
     check(browser, "comparison of one job")
+
+
+@pytest.mark.slow
+def test_question_of_a_sign_in_address(browser, running):
+    address = running.client("ida").sign_in_url()
+    browser.open(address)
+    browser.wait("document.querySelector('#question').innerText === 'Sign in as ida?'")
+    check(browser, "question")
+    code = {"Authorization": f"Bearer {address.partition('=')[2]}"}
+    assert httpx.post(f"{running.url}/api/v1/session", headers=code).is_success
+    browser.click("#go")
+    browser.wait("!document.querySelector('#problem').hidden")
+    check(browser, "question whose address was used meanwhile")
+
+
+@pytest.mark.slow
+def test_administration_with_data(browser, running, folder):
+    """Disabled users, limits, tokens in each state, a waiting job, and many lines of the audit log."""
+    admin, kim = running.client("admin"), running.client("kim")
+    admin.create_user("lea.with-a-very-long-name.of-64-characters@institute.example.org")
+    admin.call("PATCH", "/users/kim", json={"disk_limit": 10**12, "jobs_limit": 3})
+    admin.revoke_token(admin.create_token("kim")["id"])
+    admin.create_token("kim", scopes=["read"], days=None)
+    kim.add_webhook("https://example.org/hook")
+    kim.submit("canopy", folder / "rows.csv").wait()
+    long = [kim.submit("density-peaks", folder / "many.npy", report=False) for _ in range(3)]
+    admin.call("PATCH", "/users/kim", json={"disabled": True})
+    admin.create_user("max", "admin")
+    sign_in(browser, running, "max", "/admin")
+    browser.wait("document.querySelectorAll('#users tr').length > 2 && document.querySelector('#health dt')")
+    browser.wait("document.querySelector('#queue a') && document.querySelectorAll('#audit tr').length > 9")
+    browser.run("const o = document.querySelector('#owner'); o.value = 'kim'; o.dispatchEvent(new Event('change')); 0")
+    browser.wait("document.querySelector('#tokens').innerText.includes('revoked')")
+    check(browser, "administration")
+    browser.click("#new-token")
+    browser.wait("!document.querySelector('#secret').hidden")
+    check(browser, "administration with a new token")
+    browser.click("#name")
+    browser.type("kim")
+    browser.press("Enter", 13)
+    browser.wait("!document.querySelector('#problem').hidden")
+    check(browser, "administration with a problem")
+    for job in long:
+        admin.job(job.id).cancel()
 
 
 @pytest.mark.slow

@@ -47,6 +47,8 @@ def test_the_page_of_administrators(running, browser):
     browser.wait("document.querySelector('#tokens button')")
     browser.click("#tokens button")
     browser.wait("document.querySelector('#tokens').textContent.includes('revoked')")
+    browser.click("#of-user")
+    browser.type("root2")
     browser.click("#of-action")
     browser.type("revoke")
     browser.press("Enter", 13)
