@@ -10,10 +10,10 @@ from typing import Any
 from sqlalchemy import Engine, select
 
 from mgclust.service.queue.access import NAME_PATTERN, ROLES, Caller
-from mgclust.service.queue.models import User, writing
+from mgclust.service.queue.models import User, reading, writing
 from mgclust.service.settings import Settings
 
-__all__ = ["NoAccess", "caller_of"]
+__all__ = ["NoAccess", "caller_of", "is_of_provider"]
 
 
 class NoAccess(Exception):
@@ -54,6 +54,12 @@ def caller_of(engine: Engine, settings: Settings, claims: Mapping[str, Any]) -> 
         found.role = role
         session.flush()
         return Caller(found.name, role, frozenset(ROLES[role]), kind="openid")
+
+
+def is_of_provider(engine: Engine, name: str) -> bool:
+    """Return whether a user was created by a sign-in at the provider, which has also named the user."""
+    with reading(engine) as session:
+        return session.scalar(select(User.identity).where(User.name == name)) is not None
 
 
 def _role(settings: Settings, claims: Mapping[str, Any]) -> str:

@@ -5,32 +5,37 @@ The setting `stores` is the path of a TOML file, which only the service's accoun
     [lab]
     endpoint = "https://s3.example"
     bucket = "measurements"
+    region = "eu-central-1"
     prefix = "{user}"
     key = "..."
     secret = "..."
     users = ["ann", "bob"]
 
-The web process reads an object with these credentials, and it becomes an upload of the user, with the same limits. The
-credentials reach no job, no answer and no log. A user names an object below the prefix; ``{user}`` in it stands for the
-user's name. Messages do not quote the store's own messages, which may hold addresses.
+The web process reads an object with one request, which these credentials sign, and it becomes an upload of the user,
+with the same limits. The credentials reach no job, no answer and no log. A user names an object below the prefix;
+``{user}`` in it stands for the user's name. Messages do not quote the store's own messages, which may hold addresses.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import functools
 import os
+import ssl
 import stat
 import tomllib
 from collections.abc import AsyncGenerator
-from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
+import httpx
 from sqlalchemy import Engine
 from starlette.concurrency import run_in_threadpool
 
 from mgclust.base.errors import InputError, RunFailed
 from mgclust.service.queue.access import Caller
+from mgclust.service.queue.identities import is_of_provider
 from mgclust.service.queue.jobs import TooManyJobs
 from mgclust.service.queue.sources import TooLarge, receive
 from mgclust.service.settings import MAX_FILE_BYTES, Settings
@@ -40,7 +45,9 @@ __all__ = ["Store", "read_object", "read_stores"]
 MAX_PATH = 1_024  # characters of an object's path
 PART_BYTES = 8 * 2**20
 CONNECT_SECONDS, READ_SECONDS = 5, 20
-MAX_READING = 4  # objects that are read at the same time: each occupies a thread while its store does not answer
+START_SECONDS = 30.0  # time until a store must have answered; and, for the rest, bytes per second on average:
+MIN_BYTES_PER_SECOND = 2**20
+MAX_READING = 4  # objects that are read at the same time
 
 _reading: set[str] = set()  # users whose objects are being read by this process
 
@@ -54,6 +61,15 @@ class Store(NamedTuple):
     secret: str
     prefix: str = ""
     users: tuple[str, ...] | None = None  # None: all users
+    region: str = "us-east-1"
+    names_from_provider: bool = False  # whether `users` and {user} hold for users whom an OpenID provider has named
+
+    def is_for(self, user: str, of_provider: bool) -> bool:
+        """Return whether a user may use the store."""
+        by_name = self.users is not None or "{user}" in self.prefix
+        return (self.users is None or user in self.users) and not (
+            by_name and of_provider and not self.names_from_provider
+        )
 
     def __repr__(self) -> str:
         return f"Store({self.endpoint!r}, {self.bucket!r})"  # without credentials
@@ -66,7 +82,7 @@ def read_stores(settings: Settings) -> dict[str, Store]:
     ------
     InputError
         The file cannot be read, is open to other accounts, or is invalid; the message does not quote its content. Or
-        s3fs is not installed.
+        botocore is not installed.
     """
     if not settings.stores:
         return {}
@@ -87,11 +103,11 @@ def read_stores(settings: Settings) -> dict[str, Store]:
         stores = {}
     if not stores:
         raise InputError(
-            f"{shown} should be TOML with a table per store: endpoint, bucket, key, secret and, optionally, prefix and "
-            "users."
+            f"{shown} should be TOML with a table per store: endpoint, bucket, key, secret and, optionally, prefix, "
+            "region, users and names_from_provider."
         )
     try:
-        import s3fs  # noqa: F401
+        import botocore.auth  # noqa: F401
     except ModuleNotFoundError as error:
         raise InputError(
             f"{error.name} is not installed, and stores need it; run pip install 'mgclust[s3]'."
@@ -102,8 +118,13 @@ def read_stores(settings: Settings) -> dict[str, Store]:
 def _store(given: dict[str, Any]) -> Store:
     users = given.pop("users", None)
     store = Store(**given, users=None if users is None else tuple(users))
-    texts = [store.endpoint, store.bucket, store.key, store.secret, store.prefix, *(store.users or ())]
-    if isinstance(users, str) or not all(isinstance(text, str) for text in texts) or not all(texts[:4]):
+    texts = [store.endpoint, store.bucket, store.key, store.secret, store.prefix, store.region, *(store.users or ())]
+    if (
+        isinstance(users, str)
+        or not isinstance(store.names_from_provider, bool)
+        or not all(isinstance(text, str) for text in texts)
+        or not all(texts[:4])
+    ):
         raise TypeError
     if urlsplit(store.endpoint).scheme not in ("http", "https") or not urlsplit(store.endpoint).hostname:
         raise ValueError
@@ -135,7 +156,8 @@ async def read_object(
     RunFailed
         The store does not answer.
     """
-    mine = {each: store for each, store in stores.items() if store.users is None or caller.name in store.users}
+    of_provider = await run_in_threadpool(is_of_provider, engine, caller.name)
+    mine = {each: store for each, store in stores.items() if store.is_for(caller.name, of_provider)}
     if name not in mine:
         known = f"use one of {', '.join(sorted(mine))}" if mine else "the administrator has given you none"
         raise InputError(f"store={name[:80]!r} is not one of your stores; {known}.")
@@ -152,41 +174,55 @@ async def read_object(
 
 
 async def _parts(store: Store, user: str, name: str, path: str, limit: int) -> AsyncGenerator[bytes]:
-    """Yield the parts of an object. Redirects are not followed, and each request has a time limit."""
+    """Yield the parts of an object, within a time that depends on its size. Redirects are not followed."""
     shown = f"store:{name}/{path}"
+    clock, times = asyncio.get_running_loop().time, httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS)
+    end = clock() + START_SECONDS
     try:
-        file = await run_in_threadpool(_open, store, user, path)
-        try:
-            if file.size > limit:
-                raise TooLarge(f"{shown} should have at most upload_limit={limit} bytes.")
-            while part := await run_in_threadpool(file.read, PART_BYTES):
-                yield part
-            if file.tell() != file.size:
-                raise ConnectionError
-        finally:
-            file.close()
-    except (FileNotFoundError, PermissionError, IsADirectoryError):
-        raise InputError(f"{shown} does not exist, or the service may not read it.") from None
-    except (TooLarge, GeneratorExit):
+        async with httpx.AsyncClient(timeout=times, verify=_tls()) as client:
+            url, headers = _signed(store, user, path)
+            async with asyncio.timeout_at(end):
+                answer = await client.send(client.build_request("GET", url, headers=headers), stream=True)
+            try:
+                if answer.status_code in (403, 404):
+                    raise InputError(f"{shown} does not exist, or the service may not read it.")
+                if answer.status_code != 200:  # the body of this answer is not read
+                    raise RunFailed(
+                        f"store={name!r} did not send the object (status {answer.status_code}); try again later."
+                    )
+                left = int(answer.headers["content-length"])
+                if left > limit:
+                    raise TooLarge(f"{shown} should have at most upload_limit={limit} bytes.")
+                end += left / MIN_BYTES_PER_SECOND
+                parts = answer.aiter_raw(PART_BYTES)
+                while left > 0:
+                    async with asyncio.timeout_at(end):
+                        part = await anext(parts)
+                    left -= len(part)
+                    if left < 0:
+                        raise ConnectionError
+                    yield part
+            finally:
+                await answer.aclose()
+    except (InputError, TooLarge, RunFailed):
         raise
-    except Exception as error:  # of botocore, aiohttp or s3fs: their messages may hold addresses
+    except Exception as error:  # of httpx: its messages may hold addresses
         raise RunFailed(f"store={name!r} did not send the object ({type(error).__name__}); try again later.") from None
 
 
-def _open(store: Store, user: str, path: str) -> Any:
-    import s3fs
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    return httpx.create_ssl_context()
 
-    files = s3fs.S3FileSystem(
-        key=store.key, secret=store.secret, endpoint_url=store.endpoint, skip_instance_cache=True,
-        use_listings_cache=False,
-        config_kwargs={
-            "connect_timeout": CONNECT_SECONDS, "read_timeout": READ_SECONDS, "retries": {"max_attempts": 1},
-        },
-    )  # fmt: skip
-    files.retries = 2
+
+def _signed(store: Store, user: str, path: str) -> tuple[str, dict[str, str]]:
+    """Return the address of an object, and the headers that sign a request for it."""
+    from botocore.auth import S3SigV4Auth
+    from botocore.awsrequest import AWSRequest
+    from botocore.credentials import Credentials
+
     prefix = store.prefix.strip("/").replace("{user}", user)
-    whole = Path(store.bucket, prefix, path)
-    info = files.info(str(whole))
-    if info["type"] != "file":
-        raise IsADirectoryError
-    return files.open(str(whole), "rb", block_size=PART_BYTES, cache_type="none")
+    key = "/".join(filter(None, (store.bucket, prefix, path)))
+    request = AWSRequest("GET", f"{store.endpoint.rstrip('/')}/{quote(key, safe='/~')}")
+    S3SigV4Auth(Credentials(store.key, store.secret), "s3", store.region).add_auth(request)
+    return request.url, {"Accept-Encoding": "identity", **request.headers}

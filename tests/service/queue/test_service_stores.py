@@ -1,16 +1,20 @@
 """Objects of S3-compatible stores as uploads: a server of moto, and servers that redirect, stop or send too much."""
 
 import asyncio
+import contextlib
+import json
 import os
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import httpx
 import pytest
 from fastapi.testclient import TestClient
 
 from mgclust.base.errors import InputError, RunFailed
 from mgclust.service.queue import access, stores
+from mgclust.service.queue.identities import caller_of
 from mgclust.service.queue.jobs import TooManyJobs
 from mgclust.service.queue.models import migrate, open_database
 from mgclust.service.queue.quotas import QuotaExceeded
@@ -20,7 +24,7 @@ from mgclust.service.web.app import create_app
 
 boto3 = pytest.importorskip("boto3")
 threaded_moto = pytest.importorskip("moto.server")
-s3fs = pytest.importorskip("s3fs")
+pytest.importorskip("botocore")
 ANN, BOB = access.Caller("ann", "user"), access.Caller("bob", "user")
 SECRET = "do-not-show-this"
 
@@ -103,6 +107,17 @@ def test_stores_are_for_the_users_that_they_name(engine, settings, endpoint):
         read(engine, settings, endpoint, "rows.npy", name="other")
 
 
+def test_names_that_people_may_have_chosen_at_a_provider_open_no_store(engine, settings, endpoint):
+    claims = {"iss": "https://login.example", "sub": "7", "preferred_username": "eve"}
+    eve = caller_of(engine, settings, claims)
+    for given in ({"users": ("eve",), "prefix": "ann"}, {"prefix": "ann{user}"}, {"users": ("eve",)}):
+        with pytest.raises(InputError, match="is not one of your stores"):
+            read(engine, settings, endpoint, "rows.npy", eve, **given)
+    assert read(engine, settings, endpoint, "rows.npy", eve, users=None, prefix="ann")["owner"] == "eve"
+    trusted = {"names_from_provider": True, "users": ("eve",), "prefix": "bob"}
+    assert read(engine, settings, endpoint, "rows.npy", eve, **trusted)["new"]
+
+
 def test_an_object_has_the_limits_of_an_upload(engine, settings, endpoint):
     with pytest.raises(TooLarge, match="upload_limit"):
         read(engine, settings, endpoint, "large.npy")
@@ -159,6 +174,91 @@ def test_a_store_that_stops_or_is_away_is_an_error_in_time(engine, settings, ser
     assert not stores._reading
 
 
+def drip(request, start, piece):
+    """Send `start`, and then `piece` until the other end closes the connection; count what was taken."""
+    with contextlib.suppress(OSError):
+        request.wfile.write(start)
+        while True:
+            request.server.sent += request.wfile.write(piece)
+            if len(piece) < 100:
+                request.wfile.flush()
+                time.sleep(0.02)
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.mark.parametrize(
+    ("start", "piece", "sentence"),
+    [
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n", "TimeoutError"),
+        (OK, b"a: b\r\n", "TimeoutError"),
+        (OK + b"Content-Length: 1000\r\n\r\n", b"x", "TimeoutError"),
+        (OK + b"Content-Length: 1000\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n", "TimeoutError"),
+        (OK + b"Content-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n", b"100000\r\n" + b"x" * 2**20 + b"\r\n",
+         "ConnectionError"),
+        (OK + b"\r\n", b"x" * 2**16, "KeyError"),
+        (OK + b"Content-Length: all\r\n\r\n", b"x" * 2**16, "ProtocolError"),
+        (b"HTTP/1.1 500 No\r\nContent-Length: 99999999999\r\n\r\n", b"x" * 2**16, "status 500"),
+        (b"HTTP/1.1 206 Part\r\nContent-Length: 9\r\n\r\n", b"x" * 2**16, "status 206"),
+        (b"HTTP/1.1 404 No\r\n\r\n", b"x" * 2**16, "does not exist"),
+    ],
+    ids=["interim answers", "headers", "body", "chunks", "more than it says", "no length", "wrong length", "error",
+         "a part", "missing"],
+)  # fmt: skip
+def test_a_store_that_drips_or_floods_costs_little(engine, settings, server, monkeypatch, start, piece, sentence):
+    monkeypatch.setattr(stores, "START_SECONDS", 0.5)
+    server.sent, server.answer = 0, lambda request: drip(request, start, piece)
+    began = time.monotonic()
+    with pytest.raises((RunFailed, InputError), match=sentence):
+        read(engine, settings, server.url, "rows.npy")
+    assert time.monotonic() - began < 3 and not stores._reading
+    assert server.sent < 20 * 2**20 and len(server.paths) == 1
+    assert not list((settings.data / "uploads").glob("*"))
+
+
+def test_a_large_object_may_take_longer(engine, settings, server, monkeypatch):
+    monkeypatch.setattr(stores, "START_SECONDS", 0.5)
+    monkeypatch.setattr(stores, "MIN_BYTES_PER_SECOND", 40)
+
+    def answer(request):
+        request.wfile.write(OK + b"Content-Length: 100\r\n\r\n")
+        for _ in range(20):
+            time.sleep(0.05)
+            request.wfile.write(b"x" * 5)
+            request.wfile.flush()
+
+    server.answer = answer
+    assert read(engine, settings, server.url, "rows.npy")["size"] == 100
+
+
+@pytest.mark.parametrize("name", ["plain.npy", "ü~(1)+&=$@,;:'!*[]{}<>?#%41 b.npy", "a%2Fb.npy", "æ/ 雪.npy"])
+def test_a_store_that_checks_signatures(engine, settings, endpoint, name):
+    """The server computes the signature of each request anew."""
+    made = boto3.client("iam", endpoint_url=endpoint, aws_access_key_id="k", aws_secret_access_key="s",
+                        region_name="us-east-1")  # fmt: skip
+    user = f"reader{abs(hash(name))}"
+    made.create_user(UserName=user)
+    rights = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}]}
+    made.put_user_policy(UserName=user, PolicyName="all", PolicyDocument=json.dumps(rights))
+    key = made.create_access_key(UserName=user)["AccessKey"]
+    s3 = boto3.client("s3", endpoint_url=endpoint, aws_access_key_id="k", aws_secret_access_key="s",
+                      region_name="us-east-1")  # fmt: skip
+    s3.put_object(Bucket="lab", Key=f"ann/{name}", Body=b"signed")
+    monitor = f"{endpoint}/moto-api/reset-auth"
+    httpx.post(monitor, content=b"0")
+    try:
+        given = {"key": key["AccessKeyId"], "secret": key["SecretAccessKey"]}
+        store = stores.Store(endpoint, "lab", prefix="{user}", **given)
+        url, headers = stores._signed(store, "ann", name)
+        answer = httpx.get(url, headers=headers)
+        assert answer.status_code == 200 and answer.content == b"signed"
+        url, headers = stores._signed(store._replace(secret="wrong"), "ann", name)
+        assert httpx.get(url, headers=headers).status_code == 403
+    finally:
+        httpx.post(monitor, content=b"inf")
+
+
 def test_one_object_of_a_user_is_read_at_a_time(engine, settings, endpoint, monkeypatch):
     monkeypatch.setattr(stores, "_reading", {"ann"})
     with pytest.raises(TooManyJobs, match="another object"):
@@ -187,7 +287,7 @@ def test_the_file_of_stores_is_read_and_hidden_from_jobs(tmp_path):
     "content",
     ["", "[lab", "lab = 1", TOML.replace("https", "ftp"), TOML.replace('"k"', "1"), TOML.replace('"k"', '""'),
      TOML + "more = 1\n", TOML + 'users = "ann"\n', TOML + "users = [1]\n", TOML + 'prefix = "a/../b"\n',
-     TOML.replace('"lab"', '"lab/other"'), "#" * 70_000],
+     TOML.replace('"lab"', '"lab/other"'), TOML + "names_from_provider = 1\n", TOML + "region = 1\n", "#" * 70_000],
 )  # fmt: skip
 def test_an_invalid_file_of_stores_is_rejected_and_not_quoted(content, tmp_path):
     with pytest.raises(InputError, match="stores=") as error:
