@@ -2,7 +2,7 @@
 
 ::
 
-    jobs.py        the queue for users: each change is one transaction
+    jobs/          the queue for users: how jobs enter it, lists, and changes
     attempts.py    the queue for runners: claims, heartbeats, and the end of a job, written exactly once
       fair_share.py    choice of the next job
     access.py      users, roles, tokens and scopes

@@ -17,7 +17,8 @@ from sqlalchemy.orm import Session
 
 from mgclust.engine.heartbeat import HeartbeatMonitor, RunningTimeClock
 from mgclust.service.queue.fair_share import charge, next_job
-from mgclust.service.queue.jobs import Jobs, finish, queue
+from mgclust.service.queue.jobs.changes import finish, queue
+from mgclust.service.queue.log import JobLog
 from mgclust.service.queue.metrics import observe
 from mgclust.service.queue.models import Job, User, reading, writing
 from mgclust.service.queue.quotas import size_of_job
@@ -30,8 +31,8 @@ FREE_ATTEMPTS_FACTOR = 3  # up to this multiple of `attempts`, attempts that a r
 MIN_CHARGE_SECONDS = 1.0  # smallest usage that is charged for an attempt
 
 
-class Attempts(Jobs):
-    """All jobs of a service, for a runner.
+class Attempts:
+    """Attempts of jobs, for a runner.
 
     Parameters
     ----------
@@ -43,7 +44,8 @@ class Attempts(Jobs):
     """
 
     def __init__(self, engine: Engine, settings: Settings, runner: str | None = None) -> None:
-        super().__init__(engine, settings)
+        self._engine, self._settings = engine, settings
+        self._log = JobLog(settings.log)
         self._runner, self.clock = runner, RunningTimeClock()
         self._heartbeats: HeartbeatMonitor[str] = HeartbeatMonitor(self.clock)
         self.blocked: str | None = None  # id of the next job, if `claim` found that it cannot start yet
@@ -241,4 +243,4 @@ class Attempts(Jobs):
         seconds = max(0.0, time.time() - (job.claimed or job.created))
         self._log("attempt.ended", job, seconds=round(seconds, 3), **(facts or {}))
         if job.state in ENDED:
-            self._log_end(job)
+            self._log.job_ended(job)

@@ -62,3 +62,8 @@ class JobLog:
                     os.write(file, line.encode())
             finally:
                 os.close(file)
+
+    def job_ended(self, job: Job) -> None:
+        """Write the end of a job."""
+        seconds = max(0.0, (job.finished or job.created) - job.created)
+        self("job.ended", job, seconds=round(seconds, 3), size=job.size)

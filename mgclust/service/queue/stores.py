@@ -36,7 +36,7 @@ from starlette.concurrency import run_in_threadpool
 from mgclust.base.errors import InputError, RunFailed
 from mgclust.service.queue.access import Caller
 from mgclust.service.queue.identities import is_of_provider
-from mgclust.service.queue.jobs import TooManyJobs
+from mgclust.service.queue.jobs.submission import TooManyJobs
 from mgclust.service.queue.sources import TooLarge, receive
 from mgclust.service.settings import MAX_FILE_BYTES, Settings
 

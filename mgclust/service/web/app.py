@@ -19,7 +19,9 @@ from mgclust.base.errors import InputError
 from mgclust.service.audit import Audit
 from mgclust.service.confined.reader_pool import Readers
 from mgclust.service.queue import removal, revocations, sources
-from mgclust.service.queue.jobs import Jobs
+from mgclust.service.queue.jobs.changes import JobChanges
+from mgclust.service.queue.jobs.lists import JobLists
+from mgclust.service.queue.jobs.submission import JobSubmission
 from mgclust.service.queue.metrics import Metrics
 from mgclust.service.queue.models import check_data_folder, migrate, open_database
 from mgclust.service.queue.stores import read_stores
@@ -49,13 +51,14 @@ def create_app(settings: Settings, adopt: bool = False) -> FastAPI:
     revocations.reapply(engine, settings.data)
     removal.sweep(engine, settings)
     audit = Audit(settings.audit_path)
-    queue, callers = Jobs(engine, settings), Callers(engine)
+    lists, submission, callers = JobLists(engine), JobSubmission(engine, settings), Callers(engine)
     backend = Backend(
-        settings=settings, engine=engine, jobs=queue, readers=Readers(settings), callers=callers,
-        streams=Streams(queue, callers, lambda row: job_summary(row).model_dump_json()),
+        settings=settings, engine=engine, jobs=lists, submission=submission,
+        changes=JobChanges(engine, settings), readers=Readers(settings), callers=callers,
+        streams=Streams(lists, callers, lambda row: job_summary(row).model_dump_json()),
         health=Health(engine, settings.hung_after), metrics=Metrics(engine, settings, audit),
-        stores=read_stores(settings),
-        find_upload=Batched(functools.partial(sources.find_uploads, engine, settings)), submit=Batched(queue.submit),
+        stores=read_stores(settings), submit=Batched(submission.submit),
+        find_upload=Batched(functools.partial(sources.find_uploads, engine, settings)),
     )  # fmt: skip
 
     @contextlib.asynccontextmanager

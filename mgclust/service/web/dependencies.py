@@ -10,7 +10,9 @@ from sqlalchemy import Engine
 from mgclust.outside.rooted_files import RootedFile
 from mgclust.service.confined.reader_pool import Readers
 from mgclust.service.queue.access import Caller, Unauthorized
-from mgclust.service.queue.jobs import Jobs, NewJob
+from mgclust.service.queue.jobs.changes import JobChanges
+from mgclust.service.queue.jobs.lists import JobLists
+from mgclust.service.queue.jobs.submission import JobSubmission, NewJob
 from mgclust.service.queue.metrics import Metrics
 from mgclust.service.queue.models import Job
 from mgclust.service.queue.stores import Store
@@ -41,7 +43,9 @@ class Backend:
 
     settings: Settings
     engine: Engine
-    jobs: Jobs
+    jobs: JobLists
+    submission: JobSubmission
+    changes: JobChanges
     readers: Readers
     callers: Callers
     streams: Streams

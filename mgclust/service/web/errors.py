@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from mgclust.base.errors import InputError, RunFailed, printable
 from mgclust.service.confined.reader_pool import Busy
 from mgclust.service.queue.access import LastToken, Unauthorized
-from mgclust.service.queue.jobs import TooManyJobs
+from mgclust.service.queue.jobs.submission import TooManyJobs
 from mgclust.service.queue.models import DatabaseLost, full, read_only
 from mgclust.service.queue.quotas import QuotaExceeded
 from mgclust.service.queue.removal import InUse

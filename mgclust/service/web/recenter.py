@@ -22,7 +22,8 @@ from mgclust.service.confined.child_messages import check_findings
 from mgclust.service.confined.folders import remove, set_aside, size_of
 from mgclust.service.confined.reader_pool import LimitExceeded, Readers
 from mgclust.service.queue.access import Caller
-from mgclust.service.queue.jobs import Jobs, job_id
+from mgclust.service.queue.jobs.lists import JobLists
+from mgclust.service.queue.jobs.submission import JobSubmission, job_id
 from mgclust.service.queue.models import Job
 from mgclust.service.queue.sources import files_of_job
 from mgclust.service.settings import Settings
@@ -187,7 +188,7 @@ def save_as_job(
     readers: Readers,
     engine: Engine,
     settings: Settings,
-    jobs: Jobs,
+    submission: JobSubmission,
     caller: Caller,
     parent: Job,
     result: RootedFile,
@@ -205,7 +206,7 @@ def save_as_job(
         The owner of the parent has reached a limit.
     """
     id_ = job_id(caller, centers.key and f"{parent.id} {centers.key}")
-    if (known := jobs.get(caller, id_)) is not None:
+    if (known := JobLists(engine).get(caller, id_)) is not None:
         return known
     given = centers.given()
     method = METHODS[parent.method]
@@ -226,7 +227,7 @@ def save_as_job(
     try:
         order = {"do": "save", "result": result.order(), "centers": given, "folder": str(folder)}
         found = readers.serve(order | _read_by(engine, settings, parent), check_findings, writable=[folder])
-        return jobs.add_finished(parent, id_, request, found.scores, size_of(folder), place, found.warnings)
+        return submission.add_finished(parent, id_, request, found.scores, size_of(folder), place, found.warnings)
     finally:
         remove(folder)
 

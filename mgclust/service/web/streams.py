@@ -16,7 +16,7 @@ from typing import Any
 from anyio import CapacityLimiter, to_thread
 from sqlalchemy import Row
 
-from mgclust.service.queue.jobs import Jobs
+from mgclust.service.queue.jobs.lists import JobLists
 from mgclust.service.queue.models import OUTAGES
 from mgclust.service.states import ENDED
 from mgclust.service.web.perimeter.callers import Callers
@@ -36,7 +36,7 @@ class Streams:
 
     Parameters
     ----------
-    jobs : Jobs
+    jobs : JobLists
         The queue.
     callers : Callers
         Finds the caller of a token.
@@ -44,7 +44,7 @@ class Streams:
         Converts the summary of a job to JSON.
     """
 
-    def __init__(self, jobs: Jobs, callers: Callers, render: Callable[[Row[Any]], str]) -> None:
+    def __init__(self, jobs: JobLists, callers: Callers, render: Callable[[Row[Any]], str]) -> None:
         self._jobs, self._callers, self._render = jobs, callers, render
         self._watched: dict[str, set[_Stream]] = {}
         self._task: asyncio.Task[None] | None = None

@@ -11,7 +11,7 @@ from sqlalchemy import event, update
 from sqlalchemy.exc import OperationalError
 
 from mgclust.service.queue import access
-from mgclust.service.queue.jobs import Jobs
+from mgclust.service.queue.jobs.lists import JobLists
 from mgclust.service.queue.models import Job, migrate, open_database, writing
 from mgclust.service.settings import Settings
 from mgclust.service.web import streams
@@ -40,7 +40,7 @@ def served(tmp_path, monkeypatch):
                     attempt=0, begun_before=0, cancel=False,
                 )
             )  # fmt: skip
-    jobs = Jobs(engine, settings)
+    jobs = JobLists(engine)
     watched = streams.Streams(jobs, Callers(engine), lambda row: job_summary(row).model_dump_json())
     return engine, jobs, watched, access.hash_of(token)
 

@@ -12,13 +12,13 @@ from mgclust.outside.rooted_files import RootedFile
 from mgclust.service.confined.child_messages import Findings
 from mgclust.service.queue import access, models
 from mgclust.service.queue.access import Caller
-from mgclust.service.queue.attempts import Attempts
-from mgclust.service.queue.jobs import NewJob
+from mgclust.service.queue.jobs.submission import NewJob
 from mgclust.service.queue.models import Job, migrate, open_database, writing
 from mgclust.service.queue.quotas import row_size
 from mgclust.service.queue.removal import sweep
 from mgclust.service.settings import Settings
 from mgclust.service.web import recenter
+from support.whole_queue import WholeQueue
 
 ANN, FILES = Caller("ann", "user"), 20
 
@@ -35,7 +35,7 @@ def jobs(settings):
     engine = open_database(settings.database)
     migrate(engine)
     access.add_user(engine, "ann", "user")
-    jobs = Attempts(engine, settings)
+    jobs = WholeQueue(engine, settings)
     jobs.engine = engine
     return jobs
 

@@ -22,9 +22,8 @@ from mgclust.service.connection import check
 from mgclust.service.queue import access, administration, revocations, sources
 from mgclust.service.queue.access import Caller, LastToken, Unauthorized
 from mgclust.service.queue.administration import change_user, describe_users, jobs_before, waiting_jobs
-from mgclust.service.queue.attempts import Attempts
 from mgclust.service.queue.backup import back_up
-from mgclust.service.queue.jobs import NewJob
+from mgclust.service.queue.jobs.submission import NewJob
 from mgclust.service.queue.models import Job, Upload, migrate, open_database, reading, writing
 from mgclust.service.queue.quotas import QuotaExceeded
 from mgclust.service.queue.removal import sweep
@@ -32,6 +31,7 @@ from mgclust.service.queue.sources import receive
 from mgclust.service.settings import Settings
 from mgclust.service.web.app import create_app
 from support.waiting import wait_for
+from support.whole_queue import WholeQueue
 
 ANN, BOB, ROOT = Caller("ann", "user"), Caller("bob", "user"), Caller("root", "admin")
 DAY = 86_400.0
@@ -70,7 +70,7 @@ def upload(engine, settings, caller=ANN, name="x.npy"):
 
 
 def test_usage_outlives_the_jobs(engine, settings):
-    jobs = Attempts(engine, settings)
+    jobs = WholeQueue(engine, settings)
     upload(engine, settings)
     for fault in ("input", "cluster"):
         submit(jobs)
@@ -90,7 +90,7 @@ def test_usage_outlives_the_jobs(engine, settings):
 def test_a_disabled_user(engine, settings):
     """Tokens are rejected, and jobs wait, until the user is enabled; a restored database does not enable anybody."""
     _, token = access.new_token(engine, "ann")
-    jobs = Attempts(engine, settings)
+    jobs = WholeQueue(engine, settings)
     submit(jobs)
     assert change_user(engine, settings.data, "ann", {"disabled": True})
     assert "is disabled" in str(access.find_callers(engine, [access.hash_of(token)])[0])
@@ -121,7 +121,7 @@ def test_the_last_administrator_cannot_be_disabled(engine, settings):
 
 
 def test_limits_of_a_user(engine, settings):
-    jobs = Attempts(engine, settings)
+    jobs = WholeQueue(engine, settings)
     change_user(engine, settings.data, "ann", {"jobs_limit": 1, "disk_limit": 20_000})
     submit(jobs)
     with pytest.raises(Exception, match="ann has jobs_per_user=1 jobs waiting"):
@@ -136,7 +136,7 @@ def test_limits_of_a_user(engine, settings):
 
 
 def test_the_order_of_the_queue_is_that_of_claims(engine, settings):
-    jobs = Attempts(engine, settings)
+    jobs = WholeQueue(engine, settings)
     submitted = [submit(jobs, caller, priority) for caller, priority in (
         (ANN, 0), (ANN, 0), (ANN, 1), (BOB, 0), (ROOT, 0), (ANN, 0), (BOB, -1), (ROOT, 5),
     )]  # fmt: skip
@@ -154,7 +154,7 @@ def test_the_order_of_the_queue_is_that_of_claims(engine, settings):
 def test_retention_of_uploads_with_pins(engine, settings):
     """An upload expires unless it is pinned, or a job that is kept names it; a job expires unless it is pinned."""
     ids = {name: upload(engine, settings, name=name) for name in ("old", "pinned", "needed", "of-job", "new")}
-    jobs = Attempts(engine, settings)
+    jobs = WholeQueue(engine, settings)
     submit(jobs, sources=[{"upload": ids["needed"]}])
     kept = submit(jobs, parameters={"labels": {"upload": ids["of-job"]}})
     gone = submit(jobs)
@@ -184,7 +184,7 @@ def test_retention_of_uploads_with_pins(engine, settings):
 
 def test_retention_keeps_what_waiting_and_running_jobs_read(engine, settings):
     """Labels of other jobs and uploads, for as long as a job needs them; more jobs than one transaction deletes."""
-    jobs = Attempts(engine, settings)
+    jobs = WholeQueue(engine, settings)
     labels, others, needed = submit(jobs), [submit(jobs) for _ in range(102)], upload(engine, settings)
     for job in (labels, *others):
         jobs.cancel(ANN, job.id)
@@ -241,7 +241,7 @@ def test_a_backup_of_a_running_service_is_a_data_folder(settings, tmp_path):
     token = access.first_token(engine, settings.data).read_text()
     for caller in (ANN, BOB):
         access.add_user(engine, caller.name, caller.role)
-    jobs, ending = Attempts(engine, settings), threading.Event()
+    jobs, ending = WholeQueue(engine, settings), threading.Event()
 
     def work():
         while not ending.is_set():
@@ -312,7 +312,7 @@ def command(settings, engine, monkeypatch, capsys):
 
 
 def test_commands(command, engine, settings):
-    jobs = Attempts(engine, settings)
+    jobs = WholeQueue(engine, settings)
     job, sent = submit(jobs), upload(engine, settings)
     assert "ann  disabled" in command("user", "disable", "ann").output
     assert "-         " + job.id in command("queue").output

@@ -12,15 +12,15 @@ import pytest
 from mgclust.base.errors import InputError
 from mgclust.service.queue import access, clock, orphans, revocations
 from mgclust.service.queue.access import Caller, Unauthorized
-from mgclust.service.queue.attempts import Attempts
 from mgclust.service.queue.fair_share import add_usage
 from mgclust.service.queue.identity import DAMAGES, Identity
-from mgclust.service.queue.jobs import NewJob
+from mgclust.service.queue.jobs.submission import NewJob
 from mgclust.service.queue.models import Job, User, check_data_folder, migrate, open_database, reading, writing
 from mgclust.service.queue.removal import sweep
 from mgclust.service.runner.runner import Runner
 from mgclust.service.settings import Settings
 from support.time_of_day import set_time
+from support.whole_queue import WholeQueue
 
 ANN, BOB = Caller("ann", "user"), Caller("bob", "user")
 DAY = 86_400.0
@@ -48,7 +48,7 @@ def add_ended(engine, id_, finished):
 
 def test_a_retry_after_a_restore(engine, settings):
     """The folder of an attempt that the database does not know is set aside, and the job computes its own result."""
-    jobs = Attempts(engine, settings)
+    jobs = WholeQueue(engine, settings)
     jobs.submit([NewJob("1" * 32, ANN, "silhouette", {"sources": [], "parameters": {}}, 0)])
     job = jobs.claim()
     jobs.fail(job.id, 1, "no", "input")
@@ -159,7 +159,7 @@ def test_a_user_whose_job_ran_while_the_clock_was_ahead(engine, settings, monkey
     """The user waits for hours while others use the only slot, and not for the ten days."""
     now = time.time()
     set_time(monkeypatch, lambda: now)
-    jobs = Attempts(engine, settings)
+    jobs = WholeQueue(engine, settings)
     with writing(engine) as session:
         session.get_one(User, "ann").used = add_usage(0.0, 60.0, now + 10 * DAY)
     for number in range(20):

@@ -115,9 +115,11 @@ def failing(monkeypatch, error):
         raise OperationalError("SELECT", {}, error)
 
     with monkeypatch.context() as patch:
-        for module in ("jobs", "attempts"):
-            patch.setattr(f"mgclust.service.queue.{module}.writing", fail)
-            patch.setattr(f"mgclust.service.queue.{module}.reading", fail)
+        for name in (
+            "jobs.changes.writing", "jobs.submission.writing", "jobs.submission.reading", "jobs.lists.reading",
+            "attempts.writing", "attempts.reading",
+        ):  # fmt: skip
+            patch.setattr(f"mgclust.service.queue.{name}", fail)
         yield
 
 
@@ -327,7 +329,7 @@ def test_what_is_deleted_on_a_full_disk(served, tmp_path, monkeypatch):
             raise OperationalError("DELETE", {}, sqlite_error(sqlite3.SQLITE_FULL, "database or disk is full"))
         return writing(engine, alone)
 
-    for module in ("jobs", "sources", "removal"):
+    for module in ("jobs.changes", "jobs.submission", "sources", "removal"):
         monkeypatch.setattr(f"mgclust.service.queue.{module}.writing", fail_if_full)
     for path in (f"jobs/{job}", *(f"uploads/{upload}" for upload in uploads)):
         assert served.delete(f"/api/v1/{path}").status_code == 200

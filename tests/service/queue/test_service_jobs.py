@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from mgclust.base.errors import InputError
 from mgclust.engine import heartbeat
 from mgclust.service.queue import access, removal
-from mgclust.service.queue import jobs as jobs_module
 from mgclust.service.queue.access import Caller, LastToken, Unauthorized
-from mgclust.service.queue.attempts import Attempts
 from mgclust.service.queue.fair_share import add_usage
-from mgclust.service.queue.jobs import JobFilter, NewJob, TooManyJobs, job_id
+from mgclust.service.queue.jobs import changes, lists
+from mgclust.service.queue.jobs.lists import JobFilter
+from mgclust.service.queue.jobs.submission import NewJob, TooManyJobs, job_id
 from mgclust.service.queue.models import Job, Removal, Upload, migrate, open_database, reading, writing
 from mgclust.service.queue.quotas import BLOCK_BYTES, QuotaExceeded, row_size
 from mgclust.service.queue.removal import InUse, sweep
@@ -31,6 +31,7 @@ from mgclust.service.runner.runner import Runner
 from mgclust.service.settings import Settings
 from support.time_of_day import set_time
 from support.waiting import wait_for
+from support.whole_queue import WholeQueue
 
 ANN, BOB, ROOT = Caller("ann", "user"), Caller("bob", "user"), Caller("root", "admin")
 
@@ -64,7 +65,7 @@ def settings(tmp_path):
 
 @pytest.fixture
 def jobs(engine, settings):
-    return Attempts(engine, settings)
+    return WholeQueue(engine, settings)
 
 
 ROW = row_size({"sources": []}, {}, [])  # of a job that has succeeded
@@ -123,7 +124,7 @@ class Time:
 
 def test_an_attempt_that_was_given_up_is_not_heard(engine, settings, monkeypatch):
     clock = Time(monkeypatch)
-    jobs = Attempts(engine, settings)
+    jobs = WholeQueue(engine, settings)
     id_ = submit(jobs).id
     jobs.claim()
     clock.pass_(30, lambda: jobs.requeue_lost(30))
@@ -146,7 +147,7 @@ def test_an_attempt_that_was_given_up_is_not_heard(engine, settings, monkeypatch
 def test_a_judge_that_was_stopped_counts_nothing_of_that(engine, settings, monkeypatch):
     """Nor does it look at clocks: they are set by an hour, and back, wherever they are read."""
     clock = Time(monkeypatch)
-    jobs = Attempts(engine, settings)
+    jobs = WholeQueue(engine, settings)
     id_ = submit(jobs).id
     jobs.claim()
     for step in (3600.0, -3600.0, -3600.0, 3600.0) * 3:
@@ -163,7 +164,7 @@ def test_a_judge_that_was_stopped_counts_nothing_of_that(engine, settings, monke
 def test_an_attempt_that_was_taken_for_lost_and_lives(engine, settings, monkeypatch):
     """It continues where no other has begun; where one has, the mistake costs the job no attempt."""
     clock = Time(monkeypatch)
-    jobs, judge = Attempts(engine, settings), Attempts(engine, settings)
+    jobs, judge = WholeQueue(engine, settings), WholeQueue(engine, settings)
     id_ = submit(jobs).id
     jobs.claim()
     for attempt in range(1, 6):
@@ -180,7 +181,7 @@ def test_an_attempt_that_was_taken_for_lost_and_lives(engine, settings, monkeypa
 
 
 def test_jobs_of_a_runner_that_hung(engine, settings):
-    hung, other = Attempts(engine, settings, "hung"), Attempts(engine, settings, "other")
+    hung, other = WholeQueue(engine, settings, "hung"), WholeQueue(engine, settings, "other")
     ids = [submit(hung).id for _ in range(3)]
     cancelled, kept = hung.claim(), other.claim()
     hung.cancel(ANN, cancelled.id)
@@ -195,7 +196,7 @@ def test_jobs_of_a_runner_that_hung(engine, settings):
 
 def test_a_job_whose_runners_hang_again_and_again(jobs):
     """After some time the job is at fault, and these starts count as well; so does one that continued elsewhere."""
-    hung = Attempts(jobs._engine, jobs._settings, "hung")
+    hung = WholeQueue(jobs.engine, jobs.settings, "hung")
     ids = [submit(jobs, key=name).id for name in "ab"]
     for id_, fault in zip(ids, ("hangs", "mistaken"), strict=True):
         for beginning in range(1, 100):
@@ -301,7 +302,7 @@ def test_the_last_place_is_for_one(engine, settings):
         def ask(own, caller=caller, answers=answers):
             with reading(own):  # connected
                 together.wait()
-            answers.extend(Attempts(own, one).submit([order(caller)]))
+            answers.extend(WholeQueue(own, one).submit([order(caller)]))
 
         threads = [threading.Thread(target=ask, args=(own,)) for own in engines]
         for thread in threads:
@@ -367,7 +368,7 @@ def test_deleted_twice_at_once(jobs, engine, settings):
 
 
 @pytest.mark.parametrize(
-    "where", ["mgclust.service.queue.jobs.remove_deleted", "mgclust.service.confined.folders._thin_out"]
+    "where", ["mgclust.service.queue.jobs.changes.remove_deleted", "mgclust.service.confined.folders._thin_out"]
 )
 def test_killed_while_it_deletes(jobs, engine, settings, monkeypatch, where):
     """Nothing of the job can be asked for from then on, and the next process that starts removes the rest."""
@@ -389,7 +390,7 @@ def test_a_job_whose_key_was_a_deleted_jobs(jobs, engine, settings, monkeypatch)
     jobs.cancel(ANN, id_)
     leave(settings, id_)
     with monkeypatch.context() as patch:
-        patch.setattr(jobs_module, "remove_deleted", lambda *given: None)
+        patch.setattr(changes, "remove_deleted", lambda *given: None)
         jobs.delete(ANN, id_)
     assert submit(jobs, key="k").id == id_
     sweep(engine, settings)
@@ -429,7 +430,7 @@ def test_no_job_of_a_deleted_jobs_key_starts_while_the_folder_is_renamed(jobs, e
 
 def test_what_a_user_may_keep(engine, settings):
     limit = 4 * ROW + 2100
-    jobs = Attempts(engine, replace(settings, disk_per_user=limit))
+    jobs = WholeQueue(engine, replace(settings, disk_per_user=limit))
     first, failed = submit(jobs), submit(jobs)
     with writing(engine) as session:
         session.add(Upload(id="b", owner="ann", name="x.npy", size=ROW + 500, sha256="", created=0.0))
@@ -463,7 +464,7 @@ def test_checkpoints_elsewhere_count_and_go_with_their_job(engine, settings, tmp
     settings = replace(
         settings, checkpoints=str(tmp_path / "checkpoints"), database=engine.url.render_as_string(hide_password=False)
     )
-    jobs = Attempts(engine, settings)
+    jobs = WholeQueue(engine, settings)
     job = submit(jobs)
     folder = settings.checkpoint_folder(job.id)
     folder.mkdir(parents=True)
@@ -489,7 +490,7 @@ def test_checkpoints_elsewhere_count_and_go_with_their_job(engine, settings, tmp
 def test_an_attempt_takes_the_checkpoints_of_the_one_before(engine, settings, monkeypatch):
     """Which may have been suspended, and neither prunes nor writes what the next one reads."""
     settings = replace(settings, database=engine.url.render_as_string(hide_password=False))
-    jobs = Attempts(engine, settings)
+    jobs = WholeQueue(engine, settings)
     job = submit(jobs)
     begun = []
     monkeypatch.setattr(
@@ -781,7 +782,7 @@ def test_order_of_claims(tmp_path_factory, steps):
     callers = (ANN, BOB, ROOT)
     for caller in callers:
         access.add_user(engine, caller.name, caller.role)
-    jobs = Attempts(engine, Settings(data=tmp_path_factory.getbasetemp(), cpu=True, slots=100))
+    jobs = WholeQueue(engine, Settings(data=tmp_path_factory.getbasetemp(), cpu=True, slots=100))
     now, waiting, running, used = 1e9, [], [], dict.fromkeys(("ann", "bob", "root"), 0.0)
     with pytest.MonkeyPatch.context() as patch:
         set_time(patch, lambda: now)
@@ -812,9 +813,9 @@ def test_order_of_claims(tmp_path_factory, steps):
 
 
 def test_limits_of_the_queue(engine, settings, monkeypatch):
-    monkeypatch.setattr("mgclust.service.queue.jobs.MAX_JOBS_WAITING", 3)
-    monkeypatch.setattr("mgclust.service.queue.jobs.MAX_JOBS_KEPT", 2)
-    jobs = Attempts(engine, settings)
+    monkeypatch.setattr("mgclust.service.queue.jobs.submission.MAX_JOBS_WAITING", 3)
+    monkeypatch.setattr("mgclust.service.queue.jobs.submission.MAX_JOBS_KEPT", 2)
+    jobs = WholeQueue(engine, settings)
     first = submit(jobs)
     jobs.cancel(ANN, first.id)
     submit(jobs, key="k")
@@ -835,7 +836,7 @@ def test_limits_of_the_queue(engine, settings, monkeypatch):
 def test_what_the_database_keeps_counts(engine, settings):
     """From when it is submitted, and whatever becomes of it."""
     request = {"sources": [{"path": "/x", "name": "n" * 255}] * 250}
-    jobs = Attempts(engine, replace(settings, disk_per_user=3 * row_size(request) + BLOCK_BYTES))
+    jobs = WholeQueue(engine, replace(settings, disk_per_user=3 * row_size(request) + BLOCK_BYTES))
     waiting = [NewJob(job_id(ANN, None), ANN, "density-peaks", request, 0) for _ in range(6)]
     answers = jobs.submit(waiting)
     assert [isinstance(answer, QuotaExceeded) for answer in answers] == [False] * 3 + [True] * 3
@@ -845,7 +846,7 @@ def test_what_the_database_keeps_counts(engine, settings):
     assert isinstance(jobs.submit(waiting[3:4])[0], QuotaExceeded)
     jobs.delete(ANN, answers[0].id)
     assert not isinstance(jobs.submit(waiting[3:4])[0], QuotaExceeded)
-    small = Attempts(engine, replace(settings, disk_per_user=3 * BLOCK_BYTES))
+    small = WholeQueue(engine, replace(settings, disk_per_user=3 * BLOCK_BYTES))
     answers = small.submit([order(BOB) for _ in range(4)])
     assert [isinstance(answer, QuotaExceeded) for answer in answers] == [False] * 2 + [True] * 2
 
@@ -865,13 +866,13 @@ def test_lists_are_short(jobs, engine):
     assert (told["scores"], told["progress"], len(told["error"])) == (None, None, 4096)
     assert not hasattr(page[0], "request")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jobs_module, "MAX_PAGE_BYTES", 40_000)
+        patch.setattr(lists, "MAX_PAGE_BYTES", 40_000)
         found, last = [], None
         while page := jobs.latest(ANN, JobFilter(), 1000, last):
             assert len(json.dumps([tuple(row) for row in page])) < 41_000
             found += [row.id for row in page]
             last = (page[-1].created, page[-1].id)
         assert len(page) < 40
-        patch.setattr(jobs_module, "MAX_PAGE_BYTES", 10)
+        patch.setattr(lists, "MAX_PAGE_BYTES", 10)
         assert len(jobs.latest(ANN, JobFilter(), 1000)) == 1
     assert sorted(found) == sorted(ids)

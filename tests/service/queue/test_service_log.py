@@ -9,10 +9,10 @@ import pytest
 
 from mgclust.service.queue import access
 from mgclust.service.queue.access import Caller
-from mgclust.service.queue.attempts import Attempts
-from mgclust.service.queue.jobs import NewJob, job_id
+from mgclust.service.queue.jobs.submission import NewJob, job_id
 from mgclust.service.queue.models import migrate, open_database
 from mgclust.service.settings import Settings
+from support.whole_queue import WholeQueue
 
 ANN = Caller("ann", "user")
 
@@ -39,7 +39,7 @@ def jobs(events, tmp_path):
     engine = open_database(settings.database)
     migrate(engine)
     access.add_user(engine, "ann", "user")
-    yield Attempts(engine, settings)
+    yield WholeQueue(engine, settings)
     engine.dispose()
 
 
@@ -70,7 +70,7 @@ def test_each_attempt_and_each_end(jobs, events):
 
 def test_an_attempt_has_no_other_attempts_error(jobs, events):
     """Neither while it runs, nor when it is given back."""
-    job, hung = submit(jobs), Attempts(jobs._engine, jobs._settings, "hung")
+    job, hung = submit(jobs), WholeQueue(jobs.engine, jobs.settings, "hung")
     jobs.fail(job.id, hung.claim().attempt, "a worker died.", "cluster")
     assert (jobs.get(ANN, job.id).error, jobs.get(ANN, job.id).fault) == ("a worker died.", "cluster")
     hung.claim()

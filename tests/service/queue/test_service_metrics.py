@@ -11,12 +11,12 @@ from sqlalchemy import event
 from mgclust.service.audit import Audit
 from mgclust.service.queue import access, metrics
 from mgclust.service.queue.access import Caller
-from mgclust.service.queue.attempts import Attempts
-from mgclust.service.queue.jobs import NewJob, job_id
+from mgclust.service.queue.jobs.submission import NewJob, job_id
 from mgclust.service.queue.metrics import Metrics
 from mgclust.service.queue.models import Upload, migrate, open_database, writing
 from mgclust.service.settings import Settings
 from support.time_of_day import set_time
+from support.whole_queue import WholeQueue
 
 ANN = Caller("ann", "user")
 
@@ -28,7 +28,7 @@ def service(tmp_path):
     migrate(engine)
     access.add_user(engine, "ann", "user")
     audit = Audit(settings.audit_path)
-    yield engine, settings, Attempts(engine, settings), audit
+    yield engine, settings, WholeQueue(engine, settings), audit
     audit.close()
     engine.dispose()
 

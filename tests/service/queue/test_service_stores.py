@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 from mgclust.base.errors import InputError, RunFailed
 from mgclust.service.queue import access, stores
 from mgclust.service.queue.identities import caller_of
-from mgclust.service.queue.jobs import TooManyJobs
+from mgclust.service.queue.jobs.submission import TooManyJobs
 from mgclust.service.queue.models import migrate, open_database
 from mgclust.service.queue.quotas import QuotaExceeded
 from mgclust.service.queue.sources import TooLarge, find_uploads

@@ -18,13 +18,14 @@ import pytest
 from mgclust.base.errors import InputError
 from mgclust.service.queue import access, removal, sources
 from mgclust.service.queue.access import Caller
-from mgclust.service.queue.attempts import Attempts
-from mgclust.service.queue.jobs import JobFilter, Jobs, NewJob, job_id
+from mgclust.service.queue.jobs.lists import JobFilter
+from mgclust.service.queue.jobs.submission import NewJob, job_id
 from mgclust.service.queue.models import Job, migrate, open_database, writing
 from mgclust.service.queue.quotas import QuotaExceeded
 from mgclust.service.queue.removal import InUse, sweep
 from mgclust.service.queue.sources import delete_upload, latest_uploads, receive
 from mgclust.service.settings import Settings
+from support.whole_queue import WholeQueue
 
 KB = 1024
 ANN, BOB, ROOT = Caller("ann", "user"), Caller("bob", "user"), Caller("root", "admin")
@@ -128,7 +129,7 @@ asyncio.run(receive(open_database(settings.database), settings, Caller("ann", "u
 
 def test_jobs_are_kept_for_some_days(engine, settings):
     """From their end on, however long ago they were submitted."""
-    jobs = Attempts(engine, settings)
+    jobs = WholeQueue(engine, settings)
     orders = [NewJob(job_id(ANN, None), ANN, "silhouette", {"sources": []}, 0) for _ in range(4)]
     old, new, running, waiting = (job.id for job in jobs.submit(orders))
     for id_ in (old, new):
@@ -156,7 +157,7 @@ def test_what_jobs_have_compiled_is_bounded(engine, settings, monkeypatch, runni
     folder = settings.cache_folder("ann") / "numba"
     folder.mkdir(parents=True)
     (folder / "kernels.nbi").write_bytes(b"x" * size)
-    jobs = Attempts(engine, settings)
+    jobs = WholeQueue(engine, settings)
     (job,) = jobs.submit([NewJob(job_id(ANN, None), ANN, "silhouette", {"sources": []}, 0)])
     settings.job_folder(job.id).mkdir(parents=True)
     if running:
@@ -186,7 +187,7 @@ def test_lists(engine, settings):
 )
 def test_deleted_once_no_job_needs_it(engine, settings, request_of):
     (upload,), (other,) = send(engine, settings, ANN, 1), send(engine, settings, ANN, 1)
-    jobs = Attempts(engine, settings)
+    jobs = WholeQueue(engine, settings)
     order = NewJob(job_id(ANN, None), ANN, "silhouette", request_of(upload["id"]), 0)
     (job,) = jobs.submit([order])
     for _ in ("PENDING", "RUNNING"):
@@ -234,7 +235,7 @@ def test_several_uploads_at_the_same_time(engine, settings, monkeypatch):
 def test_an_upload_that_is_deleted_while_a_job_is_submitted(engine, settings):
     """Either the job is accepted, and the upload is in use; or the upload is gone, and the job is rejected."""
     settings = replace(settings, disk_per_user=0)
-    jobs = Jobs(engine, settings)
+    jobs = WholeQueue(engine, settings)
     for turn in range(20):
         upload = asyncio.run(receive(engine, settings, ANN, "x.npy", parts(1)))["id"]
         request = {"sources": [{"upload": upload}], "parameters": {}}
@@ -255,7 +256,7 @@ def test_an_upload_that_is_deleted_while_a_job_is_submitted(engine, settings):
 
 
 def test_a_retry_needs_the_uploads(engine, settings):
-    jobs = Jobs(engine, settings)
+    jobs = WholeQueue(engine, settings)
     upload = asyncio.run(receive(engine, settings, ANN, "x.npy", parts(1)))["id"]
     jobs.submit([NewJob("1" * 32, ANN, "silhouette", {"sources": [{"upload": upload}]}, 0)])
     jobs.cancel(ANN, "1" * 32)

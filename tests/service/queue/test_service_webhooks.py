@@ -13,9 +13,9 @@ from sqlalchemy import func, select, update
 
 from mgclust.base.errors import InputError
 from mgclust.service.queue import access, webhooks
-from mgclust.service.queue.jobs import Jobs
 from mgclust.service.queue.models import Delivery, Job, User, Webhook, migrate, open_database, reading, writing
 from mgclust.service.settings import Settings
+from support.whole_queue import WholeQueue
 
 ANN = access.Caller("ann", "user")
 LOOPBACK = "127.0.0.0/8"
@@ -286,7 +286,7 @@ def test_a_job_that_leaves_its_end_before_the_next_look_has_its_message(what, en
     settings = settings_of(tmp_path)
     webhooks.add(engine, settings, ANN, receiver.url)
     end_job(engine, state="FAILED", sweep="b" * 32)
-    getattr(Jobs(engine, settings), what)(ANN, "b" * 32 if what == "delete_sweep" else "a" * 32)
+    getattr(WholeQueue(engine, settings), what)(ANN, "b" * 32 if what == "delete_sweep" else "a" * 32)
     assert send_due(engine, settings) == 1 and send_due(engine, settings) == 0
     ((_, _, body),) = receiver.received
     assert json.loads(body)["job"]["id"] == "a" * 32 and json.loads(body)["job"]["state"] == "FAILED"
@@ -297,7 +297,7 @@ def test_a_deleted_job_has_one_message(engine, receiver, tmp_path):
     webhooks.add(engine, settings, ANN, receiver.url)
     end_job(engine)
     assert send_due(engine, settings) == 1
-    Jobs(engine, settings).delete(ANN, "a" * 32)
+    WholeQueue(engine, settings).delete(ANN, "a" * 32)
     assert send_due(engine, settings) == 0
 
 

@@ -12,7 +12,7 @@ from mgclust.base.errors import InputError
 from mgclust.engine.devices import Gpu
 from mgclust.service.queue import access
 from mgclust.service.queue.access import Caller
-from mgclust.service.queue.jobs import NewJob, job_id
+from mgclust.service.queue.jobs.submission import NewJob, job_id
 from mgclust.service.queue.models import migrate, open_database
 from mgclust.service.runner import runner
 from mgclust.service.runner.devices import Devices
@@ -22,6 +22,7 @@ from support.kernel_caches import give_kernels
 from support.service_process import has_ended
 from support.stranger import family
 from support.waiting import wait_for
+from support.whole_queue import WholeQueue
 
 ANN, BOB, CAT, ROOT = *(Caller(name, "user") for name in ("ann", "bob", "cat")), Caller("root", "admin")
 
@@ -126,7 +127,7 @@ class Served:
         for caller in (ANN, BOB, CAT, ROOT):
             access.add_user(engine, caller.name, caller.role)
         self.runner = Runner(self.settings)
-        self.jobs = self.runner._jobs
+        self.jobs = WholeQueue(engine, self.settings)
 
     def submit(self, caller=ANN, priority=0, sources=(), parameters=None, **resources):
         request = {"sources": list(sources), "parameters": parameters or {}, "resources": resources, "report": False}
@@ -260,8 +261,8 @@ def test_a_job_that_waits_for_gpus_is_cancelled(waiting):
 def test_a_job_that_waits_for_gpus_is_looked_at_seldom(waiting, monkeypatch):
     """Each look is a transaction that writes."""
     served, first, _ = waiting
-    looks, claim = [], served.jobs.claim
-    monkeypatch.setattr(served.jobs, "claim", lambda *given: looks.append(1) or claim(*given))
+    looks, claim = [], served.runner._jobs.claim
+    monkeypatch.setattr(served.runner._jobs, "claim", lambda *given: looks.append(1) or claim(*given))
     monkeypatch.setattr(runner, "HEARTBEAT_SECONDS", 1e9)
     served.look()
     for _ in range(10):

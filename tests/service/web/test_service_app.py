@@ -19,7 +19,7 @@ from mgclust.cli.serve import GC_FULL_THRESHOLD, serve
 from mgclust.results.result import load_result
 from mgclust.service import connection
 from mgclust.service.queue import access
-from mgclust.service.queue.jobs import Jobs
+from mgclust.service.queue.jobs.lists import JobLists
 from mgclust.service.queue.models import Job, open_database, writing
 from mgclust.service.queue.quotas import BLOCK_BYTES
 from mgclust.service.settings import Settings
@@ -103,7 +103,7 @@ def test_what_the_database_does_not_take(served, monkeypatch):
     def fail(*given):
         raise DataError("SELECT", {}, ValueError("PostgreSQL text fields cannot contain NUL (0x00) bytes"))
 
-    monkeypatch.setattr("mgclust.service.queue.jobs.reading", fail)
+    monkeypatch.setattr("mgclust.service.queue.jobs.lists.reading", fail)
     answer = served.get("/api/v1/jobs")
     assert (answer.status_code, answer.json()["fault"]) == (400, "input")
 
@@ -260,8 +260,8 @@ def test_a_full_share_of_the_disk(tmp_path):
 def test_watching_ends_when_the_token_is_revoked(served, job, engine, monkeypatch):
     monkeypatch.setattr("mgclust.service.web.streams.POLL_SECONDS", 0.01)
     monkeypatch.setattr("mgclust.service.web.streams.TOKEN_CHECK_SECONDS", 0.05)
-    looks, summaries = [], Jobs.summaries
-    monkeypatch.setattr(Jobs, "summaries", lambda jobs, ids: looks.append(ids) or summaries(jobs, ids))
+    looks, summaries = [], JobLists.summaries
+    monkeypatch.setattr(JobLists, "summaries", lambda jobs, ids: looks.append(ids) or summaries(jobs, ids))
     id_ = served.post("/api/v1/jobs", json=job).json()["id"]
     token_id, token = access.new_token(engine, "admin")
     path, shown, heard = f"/api/v1/jobs/{id_}/events", {"Authorization": f"Bearer {token}"}, []

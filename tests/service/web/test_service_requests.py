@@ -4,10 +4,11 @@ import pytest
 from starlette.testclient import TestClient
 
 from mgclust.service.queue import access
-from mgclust.service.queue.jobs import Jobs, NewJob
+from mgclust.service.queue.jobs.submission import NewJob
 from mgclust.service.queue.models import open_database
 from mgclust.service.settings import Settings
 from mgclust.service.web.app import create_app
+from support.whole_queue import WholeQueue
 
 
 @pytest.fixture
@@ -98,7 +99,7 @@ def test_a_browser_sees_a_page_at_an_unknown_address(served):
 def submit(engine, tmp_path, id_, user="admin"):
     caller = access.Caller(user, "admin" if user == "admin" else "user")
     settings = Settings(data=tmp_path)
-    Jobs(engine, settings).submit([NewJob(id_, caller, "canopy", {"sources": []}, 0)])
+    WholeQueue(engine, settings).submit([NewJob(id_, caller, "canopy", {"sources": []}, 0)])
     return id_
 
 

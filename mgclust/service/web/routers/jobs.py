@@ -15,7 +15,8 @@ from mgclust.service.confined.inputs import named_sources
 from mgclust.service.confined.results import read_logs
 from mgclust.service.queue.access import Caller
 from mgclust.service.queue.administration import jobs_before
-from mgclust.service.queue.jobs import JobFilter, NewJob, job_id
+from mgclust.service.queue.jobs.lists import JobFilter
+from mgclust.service.queue.jobs.submission import NewJob, job_id
 from mgclust.service.queue.sources import check_sources, labels_of_job
 from mgclust.service.states import State
 from mgclust.service.web import comparison
@@ -155,25 +156,25 @@ def status(id: str, caller: Reader, backend: BackendDep) -> JobView:
 @router.patch("/jobs/{id}", response_model=JobView | Receipt)
 def rename(id: str, changes: Changes, caller: Submitter, backend: BackendDep) -> Response:
     """Change the name and the tags of a job."""
-    return receipt(caller, found(backend.jobs.rename(caller, id, changes.name, changes.tags)))
+    return receipt(caller, found(backend.changes.rename(caller, id, changes.name, changes.tags)))
 
 
 @router.post("/jobs/{id}/cancel", response_model=JobView | Receipt)
 def cancel(id: str, caller: Submitter, backend: BackendDep) -> Response:
     """Cancel a job. A job that has ended stays unchanged."""
-    return receipt(caller, found(backend.jobs.cancel(caller, id)))
+    return receipt(caller, found(backend.changes.cancel(caller, id)))
 
 
 @router.post("/jobs/{id}/retry", response_model=JobView | Receipt)
 def retry(id: str, caller: Submitter, backend: BackendDep) -> Response:
     """Queue a failed or cancelled job again."""
-    return receipt(caller, found(backend.jobs.retry(caller, id)))
+    return receipt(caller, found(backend.submission.retry(caller, id)))
 
 
 @router.delete("/jobs/{id}", response_model=JobView | Receipt)
 def delete(id: str, caller: Submitter, backend: BackendDep) -> Response:
     """Delete a job that has ended, with its files and log, and return it."""
-    return receipt(caller, found(backend.jobs.delete(caller, id)))
+    return receipt(caller, found(backend.changes.delete(caller, id)))
 
 
 @router.get("/jobs/{id}/events", response_class=StreamingResponse)

@@ -89,8 +89,7 @@ def centers(
 @router.post("/centers/save", status_code=201)
 def save_centers(wanted: recenter.SaveRequest, caller: Submitter, result: ResultDep, backend: BackendDep) -> JobView:
     """Store the result of a job for other centres as a new job, whose parent is this job."""
-    saved = recenter.save_as_job(
-        backend.readers.of(caller.counted_as), backend.engine, backend.settings, backend.jobs, caller, *result, wanted
-    )
+    readers = backend.readers.of(caller.counted_as)
+    saved = recenter.save_as_job(readers, backend.engine, backend.settings, backend.submission, caller, *result, wanted)
     note(saved=saved.id)
     return job_view(saved)

@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from mgclust.base.errors import InputError
 from mgclust.service.audit import note
 from mgclust.service.queue.access import Caller
-from mgclust.service.queue.jobs import NewJob, job_id
+from mgclust.service.queue.jobs.submission import NewJob, job_id
 from mgclust.service.queue.models import Job
 from mgclust.service.web.dependencies import BackendDep, Reader, Submitter
 from mgclust.service.web.errors import NotFound
@@ -67,7 +67,7 @@ async def submit_sweep(sweep: SweepSubmission, caller: Submitter, backend: Backe
                id_)
         for k, record in enumerate(records)
     ]  # fmt: skip
-    return _view(caller, id_, await run_in_threadpool(backend.jobs.submit_sweep, orders))
+    return _view(caller, id_, await run_in_threadpool(backend.submission.submit_sweep, orders))
 
 
 @router.get("/{id}")
@@ -80,11 +80,12 @@ def show_sweep(id: str, caller: Reader, backend: BackendDep) -> SweepView:
 def cancel_sweep(id: str, caller: Submitter, backend: BackendDep) -> SweepView:
     """Cancel all jobs of a sweep. Jobs that have ended stay unchanged."""
     jobs = backend.jobs.members(caller, id)
-    cancelled = [backend.jobs.cancel(caller, job.id) for job in reversed(jobs)]  # the jobs that wait longest come last
+    # The jobs that wait longest come last.
+    cancelled = [backend.changes.cancel(caller, job.id) for job in reversed(jobs)]
     return _view(caller, id, [job for job in reversed(cancelled) if job is not None])
 
 
 @router.delete("/{id}")
 def delete_sweep(id: str, caller: Submitter, backend: BackendDep) -> SweepView:
     """Delete all jobs of a sweep, which must have ended, with their files and logs, and return them."""
-    return _view(caller, id, backend.jobs.delete_sweep(caller, id))
+    return _view(caller, id, backend.changes.delete_sweep(caller, id))
