@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 
+import numpy as np
 import pytest
 
+from mgclust import Communities
 from mgclust.algorithms.fuzzy_c_means import run_spec
+from mgclust.base.errors import RunCancelled
+from mgclust.data import open_graph
+from mgclust.engine.checkpoint import CheckpointConfig
 from mgclust.engine.dask.cluster import connect
-from support.checkpoint_cases import CASES, bits, fit, go_through
+from support.checkpoint_cases import CASES, bits, fit, go_through, numbers
+from support.graphs import random_graph
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")]
 
@@ -33,6 +39,36 @@ def test_single_precision_of_fuzzy_c_means(fit_on, monkeypatch, tmp_path):
     monkeypatch.setattr(run_spec, "FEW_NUMBERS", 0)
     expected = bits(fit_on("fuzzy c-means", None)[0])
     assert bits(go_through(fit_on, "fuzzy c-means", None, None, tmp_path / "kept")) == expected
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(
+    ("parameters", "stops"),
+    [({}, (3, 9)), ({"objective": "cpm", "resolution": 0.1}, (2, 30)), ({"null": 1, "stability": 1}, (4,))],
+)
+def test_levels_of_communities(parameters, stops, tmp_path, monkeypatch):
+    graph = open_graph((random_graph(4, 300, 900, "floats"), 300))
+    folder, stages = tmp_path / "saved", []
+    monkeypatch.setattr("mgclust.engine.context.EMIT_EVERY", 0.0)
+
+    def fit_on(device, stop_at=None, checkpoint=None):
+        def on_progress(event):
+            stages.append(event["stage"])
+            if stop_at is not None and max(numbers(folder), default=0) >= stop_at:
+                raise RunCancelled("enough")
+
+        model = Communities(device=device, client=None, random_state=5, **parameters)
+        return model.fit_dataset(graph, on_progress, checkpoint=checkpoint)
+
+    expected = fit_on("cpu")
+    for number, stop_at in enumerate(stops):
+        with pytest.raises(RunCancelled):
+            fit_on(("cuda", "cpu")[number % 2], stop_at, CheckpointConfig(folder, 0.0, 1.0))
+    stages.clear()
+    result = fit_on("cuda", None, CheckpointConfig(folder, 60.0, 1.0))
+    assert "resume" in stages
+    for name, values in expected.arrays.items():
+        np.testing.assert_array_equal(values, result.arrays[name], err_msg=name)
 
 
 @pytest.mark.parametrize("size", [2, 4])

@@ -187,6 +187,23 @@ def test_known_communities_and_objectives_are_the_same_on_the_device(weights):
             assert host.rounds_ == device.rounds_
 
 
+def test_evidence_is_the_same_on_the_device():
+    edges, _ = load_graph("cora")
+    weights = np.random.default_rng(4).integers(1, 5, len(edges)).astype(float)
+    for graph in (edges, (edges, weights)):
+        for objective in ("modularity", "cpm"):
+            resolution = 1.0 if objective == "modularity" else 0.02
+            given = {"objective": objective, "resolution": resolution, "null": 3, "stability": 3}
+            given |= {"consensus": 3} if objective == "modularity" else {}
+            host, device = (
+                Communities(**given, client=None, device=d, random_state=2).fit(graph) for d in ("cpu", "cuda")
+            )
+            np.testing.assert_array_equal(host.labels_, device.labels_)
+            assert host.quality_ == device.quality_
+            np.testing.assert_equal(host.significance_, device.significance_)
+            np.testing.assert_equal(host.stability_, device.stability_)
+
+
 def test_random_networks_are_the_same_on_the_device():
     for arguments in ((5, 100, 16, 0.8), (7, 33, 5.0, 0.31), (1, 40, 6, 1.0)):
         host, device = (make_random_network(*arguments, random_state=4, device=d) for d in ("cpu", "cuda"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import warnings
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import networkx as nx
@@ -103,6 +105,19 @@ def test_weights_stay_with_edges_and_loops_with_nodes() -> None:
     np.testing.assert_array_equal(random.strength, sums + loops)
     assert random.gain == level.gain
     assert entries(rewired(level, 5)) == entries(random) != entries(rewired(level, 6))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_random_graphs_do_not_depend_on_the_order_of_columns(weighted: bool) -> None:
+    edges = edges_of(GRAPHS["random"])
+    level = level_of(edges, 40, np.arange(1, len(edges) + 1) if weighted else None, np.zeros(40, np.int64))
+    expected = entries(rewired(level, 5))
+    starts, order = level.rows.starts.tolist(), np.arange(level.rows.entries)
+    for start, stop in pairwise(starts):
+        order[start:stop] = order[start:stop][::-1]
+    weights = None if level.rows.weights is None else level.rows.weights[order]
+    shuffled = dataclasses.replace(level.rows, columns=level.rows.columns[order], weights=weights, plan={})
+    assert entries(rewired(dataclasses.replace(level, rows=shuffled), 5)) == expected
 
 
 @pytest.mark.parametrize("weighted", [False, True])
