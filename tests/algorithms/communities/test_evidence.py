@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import warnings
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
