@@ -36,15 +36,16 @@ from mgclust.service.settings import Settings
 
 __all__ = [
     "TooLarge", "check_sources", "delete_upload", "files_of_job", "find_uploads", "known_upload", "labels_of_job",
-    "latest_uploads", "lock_uploads", "missing_upload", "receive",
+    "latest_uploads", "lock_sources", "missing_source", "receive",
 ]  # fmt: skip
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")  # name of an upload
 MAX_UPLOADS_KEPT = 10_000  # uploads of one user
 CHECK_SECONDS = 10.0  # time limit for checking all paths of a job that is submitted
 
-UPLOADS_PER_QUERY = 500
+SOURCES_PER_QUERY = 500
 NO_UPLOAD = "upload={!r} is not one of your uploads; upload the file first."
+NO_JOB = "job={!r} is not one of your jobs; name a job that has succeeded."
 
 _receiving: Counter[str] = Counter()  # bytes that each user is uploading to this process now
 
@@ -261,28 +262,33 @@ def find_uploads(
     ]
 
 
-def lock_uploads(session: Session, requests: Iterable[dict[str, Any]]) -> dict[str, str]:
-    """Lock the uploads that requests name until the transaction ends, and return the owner of each that exists.
+def lock_sources(session: Session, requests: Iterable[dict[str, Any]]) -> dict[tuple[str, str], str]:
+    """Lock the uploads, and the jobs with labels, that requests name until the transaction ends; return their owners.
 
-    A deletion of one of them waits, and then finds the job. So an upload and a job that needs it never pass each other.
+    Sources that do not exist are left out. A deletion of one of them waits, and then finds the job. So a source and a
+    job that needs it never pass each other.
     """
-    ids = sorted({id_ for request in requests for id_ in _uploads_of(request) if ID_PATTERN.fullmatch(id_)})
-    found: dict[str, str] = {}
-    for first in range(0, len(ids), UPLOADS_PER_QUERY):
-        wanted = select(Upload.id, Upload.owner).where(Upload.id.in_(ids[first : first + UPLOADS_PER_QUERY]))
-        found |= {id_: owner for id_, owner in session.execute(wanted.order_by(Upload.id).with_for_update(read=True))}
+    named = sorted({each for request in requests for each in _kept_sources(request) if ID_PATTERN.fullmatch(each[1])})
+    found: dict[tuple[str, str], str] = {}
+    tables: tuple[tuple[str, type[Upload | Job]], ...] = (("upload", Upload), ("job", Job))
+    for kind, table in tables:
+        ids = [id_ for other, id_ in named if other == kind]
+        for first in range(0, len(ids), SOURCES_PER_QUERY):
+            wanted = select(table.id, table.owner).where(table.id.in_(ids[first : first + SOURCES_PER_QUERY]))
+            rows = session.execute(wanted.order_by(table.id).with_for_update(read=True))
+            found |= {(kind, id_): owner for id_, owner in rows}
     return found
 
 
-def missing_upload(request: dict[str, Any], owner: str, owners: dict[str, str]) -> InputError | None:
-    """Return the error for the first upload of a request that its owner does not have, by `lock_uploads`."""
-    missing = next((id_ for id_ in _uploads_of(request) if owners.get(id_) != owner), None)
-    return None if missing is None else InputError(NO_UPLOAD.format(missing))
+def missing_source(request: dict[str, Any], owner: str, owners: dict[tuple[str, str], str]) -> InputError | None:
+    """Return the error for the first source of a request that its owner does not have, by `lock_sources`."""
+    missing = next((each for each in _kept_sources(request) if owners.get(each) != owner), None)
+    return None if missing is None else InputError((NO_UPLOAD if missing[0] == "upload" else NO_JOB).format(missing[1]))
 
 
-def _uploads_of(request: dict[str, Any]) -> list[str]:
+def _kept_sources(request: dict[str, Any]) -> list[tuple[str, str]]:
     named = named_sources({"sources": [], **request}).values()
-    return [source["upload"] for source in named if "upload" in source]
+    return [(kind, source[kind]) for source in named for kind in ("upload", "job") if kind in source]
 
 
 def check_sources(settings: Settings, sources: Iterable[dict[str, str]]) -> None:
@@ -333,7 +339,7 @@ def labels_of_job(engine: Engine, settings: Settings, caller: Caller, id_: str) 
     with reading(engine) as session:
         job = session.get(Job, id_) if ID_PATTERN.fullmatch(id_) else None
     if job is None or job.owner != caller.name:  # the caller is the owner of the job that reads the labels
-        raise InputError(f"job={id_!r} is not one of your jobs; name a job that has succeeded.")
+        raise InputError(NO_JOB.format(id_))
     result = open_result(settings, job.id, job.attempt) if job.state == "SUCCEEDED" else None
     try:
         labels = result.inside("labels.npy") if result is not None else None

@@ -207,6 +207,29 @@ def test_retention_keeps_what_waiting_and_running_jobs_read(engine, settings):
         assert session.get(Upload, needed)  # a job that is kept names it
 
 
+def test_labels_that_are_deleted_after_the_check_of_a_request(engine, settings):
+    """The job that would read them is rejected in the transaction that would add it."""
+    jobs = WholeQueue(engine, settings)
+    labels, foreign = submit(jobs), submit(jobs, BOB)
+    waiting = submit(jobs, parameters={"labels": {"job": labels.id}})
+    jobs.cancel(ANN, waiting.id)
+    jobs.cancel(ANN, labels.id)
+    request = {"sources": [], "parameters": {"labels": {"job": labels.id}}}
+    with writing(engine) as session:  # as retention does
+        session.delete(session.get_one(Job, labels.id))
+    for wrong in (labels.id, foreign.id):
+        request["parameters"]["labels"]["job"] = wrong
+        order = NewJob(f"{wrong[:31]}0", ANN, "silhouette", request, 0)
+        (answer,) = jobs.submit([order])
+        assert isinstance(answer, InputError) and f"job={wrong!r} is not one of your jobs" in str(answer)
+        with pytest.raises(InputError, match="is not one of your jobs"):
+            jobs.submit_sweep([order])
+    with pytest.raises(InputError, match="is not one of your jobs"):
+        jobs.retry(ANN, waiting.id)
+    with reading(engine) as session:
+        assert set(session.scalars(select(Job.id))) == {foreign.id, waiting.id}
+
+
 def test_an_upload_that_soon_expires_is_sent_again(engine, settings):
     """So looking for it, which needs no right to upload, changes nothing."""
     id_ = upload(engine, settings)

@@ -284,6 +284,9 @@ def test_the_files_of_a_sweep_are_looked_up_once(settings, engine, monkeypatch):
         http.base_url = "http://testserver/api/v1"
         files = [{"upload": upload(http), "name": "points.npy"}, {"path": "/x/points.npy"}]
         labels = [{"job": f"{k:032x}"} for k in range(3)]
+        with writing(engine) as session:
+            session.add_all(Job(id=each["job"], owner="admin", method="canopy", request={}, state="SUCCEEDED",
+                                created=1.0, finished=1.0, attempt=1) for each in labels)  # fmt: skip
         wanted = {"method": "silhouette", "sources": files * 20, "vary": {"labels": labels}}
         answer = http.post("sweeps", json=wanted)
     assert answer.status_code == 201, answer.text

@@ -28,7 +28,7 @@ from mgclust.service.queue.quotas import (
     quota_error,
     row_size,
 )
-from mgclust.service.queue.sources import lock_uploads, missing_upload
+from mgclust.service.queue.sources import lock_sources, missing_source
 from mgclust.service.queue.webhooks import keep_messages
 from mgclust.service.settings import Settings
 
@@ -104,9 +104,9 @@ class JobSubmission:
         Returns
         -------
         list
-            For each order a job, `TooManyJobs`, `QuotaExceeded`, or `InputError` if an upload of the request does not
-            exist. If a job with the same id exists, it is returned: a request that is sent again because its answer
-            was lost does not create a second job.
+            For each order a job, `TooManyJobs`, `QuotaExceeded`, or `InputError` if an upload, or a job with labels,
+            that the request names does not exist. If a job with the same id exists, it is returned: a request that is
+            sent again because its answer was lost does not create a second job.
         """
         return self._retried(orders, together=False)
 
@@ -118,7 +118,7 @@ class JobSubmission:
         TooManyJobs, QuotaExceeded
             The owner has reached a limit.
         InputError
-            An upload was deleted.
+            An upload, or a job whose labels are needed, was deleted.
         """
         return [job for job in self._retried(orders, together=True) if isinstance(job, Job)]
 
@@ -140,14 +140,14 @@ class JobSubmission:
             room = {name: self._quota(session, name) for name in names}
             self._count_waiting(session)
             now = 0.0
-            owners = lock_uploads(session, [order.request for order in orders])
+            owners = lock_sources(session, [order.request for order in orders])
             for order in orders:
                 owner = order.caller.name
                 if order.id in jobs:
                     continue
                 size = row_size(order.request)
                 if refusal := (
-                    room[owner].refusal(size) or self._too_many_wait() or missing_upload(order.request, owner, owners)
+                    room[owner].refusal(size) or self._too_many_wait() or missing_source(order.request, owner, owners)
                 ):
                     if together:
                         raise refusal
@@ -228,7 +228,7 @@ class JobSubmission:
         Raises
         ------
         InputError
-            The job waits, runs, or has succeeded, or one of its uploads was deleted.
+            The job waits, runs, or has succeeded, or one of its sources was deleted.
         TooManyJobs, QuotaExceeded
             The owner has reached a limit.
         """
@@ -240,10 +240,10 @@ class JobSubmission:
                 raise InputError(f"job {id_} is {job.state}; only a failed or cancelled job can be retried.")
             lock_users(session, {job.owner})
             self._count_waiting(session)
-            owners = lock_uploads(session, [job.request])
+            owners = lock_sources(session, [job.request])
             if refusal := self._quota(session, job.owner).refusal(1, new=False) or self._too_many_wait():
                 raise refusal
-            if refusal := missing_upload(job.request, job.owner, owners):
+            if refusal := missing_source(job.request, job.owner, owners):
                 raise refusal
             self._waiting += 1
             keep_messages(session, job)
