@@ -76,7 +76,7 @@ _HOME = {
     "load_result": "mgclust.results.result",
     "log_to_mlflow": "mgclust.output.mlflow_log",
     "Result": "mgclust.results.result",
-    "Service": "mgclust.service.client",
+    "Service": "mgclust.service.client.service",
     "UnconvergedWarning": "mgclust.algorithms.base",
     **dict.fromkeys(_ERRORS, "mgclust.base.errors"),
 }

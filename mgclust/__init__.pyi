@@ -48,6 +48,6 @@ from mgclust.output.mlflow_log import log_to_mlflow as log_to_mlflow
 from mgclust.results.label_agreement import compare_labels as compare_labels
 from mgclust.results.result import Result as Result
 from mgclust.results.result import load_result as load_result
-from mgclust.service.client import Service as Service
+from mgclust.service.client.service import Service as Service
 
 __version__: str

@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
 from mgclust import Service
 from mgclust.datasets import make_gaussian_grid, make_gaussian_rings
-from mgclust.service.remote_job import RemoteJob
+from mgclust.service.client.remote_job import RemoteJob
 from support.browser import Browser, sign_in
 from support.service_process import Running
 

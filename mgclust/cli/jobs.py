@@ -19,7 +19,7 @@ from mgclust.cli.output import ShownProgress
 from mgclust.cli.run import job_command
 
 if TYPE_CHECKING:
-    from mgclust.service.remote_job import RemoteJob
+    from mgclust.service.client.remote_job import RemoteJob
 
 __all__ = ["commands"]
 

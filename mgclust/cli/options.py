@@ -78,7 +78,7 @@ class FiniteRange(click.FloatRange):
 def connect_service() -> Any:
     """Connect to the service that the environment variables name."""
     try:
-        from mgclust.service.client import Service
+        from mgclust.service.client.service import Service
     except ModuleNotFoundError as error:
         raise not_installed(error) from error
     service = Service()

@@ -2,7 +2,7 @@
 
 ::
 
-    client.py, remote_*.py, connection.py    Service(url, token) and its jobs, for programs and the command line
+    client/      Service(url, token) and its jobs, for programs and the command line
     web/         the web process: connections, tokens, endpoints, pages
     queue/       the database: users, jobs, attempts, uploads, and the quota of each user
     runner/      the runner: claims jobs, starts an attempt for each, and monitors it

@@ -8,7 +8,7 @@ import signal
 import httpx
 import pytest
 
-from mgclust.service import connection
+from mgclust.service.client import connection
 from support.browser import CHROMIUM, Browser
 from support.service_process import MAX_ROWS, Running
 

@@ -130,7 +130,7 @@ def test_links_addresses_to_sign_in_and_webhooks_by_command(running, points, mon
 
 def test_without_a_service(monkeypatch, capsys):
     monkeypatch.setenv("MGCLUST_URL", "http://127.0.0.1:9")
-    monkeypatch.setattr("mgclust.service.connection.RETRY_SECONDS", (0.01,))
+    monkeypatch.setattr("mgclust.service.client.connection.RETRY_SECONDS", (0.01,))
     assert run_command(["jobs"]) == 1
     assert "no service answers at http://127.0.0.1:9" in capsys.readouterr().err
 

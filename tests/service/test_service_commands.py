@@ -13,8 +13,8 @@ from scipy import sparse
 
 from mgclust.base.errors import InputError, RunFailed
 from mgclust.cli import run_command
-from mgclust.service import connection
-from mgclust.service.client import Service
+from mgclust.service.client import connection
+from mgclust.service.client.service import Service
 
 ID = "0123456789abcdef" * 2
 OTHER = ID[:8] + "f" * 24

@@ -18,7 +18,7 @@ import pytest
 from mgclust import DensityPeaks, Service, load_result
 from mgclust.base.errors import InputError, RunFailed
 from mgclust.engine.dask.cluster import connect
-from mgclust.service import connection
+from mgclust.service.client import connection
 from support.service_process import Running
 from support.stranger import Stranger, family, keys_shown, listening
 

@@ -9,9 +9,9 @@ from mgclust import load_result
 from mgclust.base.errors import InputError, RunFailed
 from mgclust.engine.checkpoint_files import INDEX, read_index
 from mgclust.outside.json_text import MAX_DEPTH, parse_json
-from mgclust.service import connection
-from mgclust.service.client import Service
-from mgclust.service.remote_job import RemoteJob
+from mgclust.service.client import connection
+from mgclust.service.client.remote_job import RemoteJob
+from mgclust.service.client.service import Service
 
 DEEP = "[" * 100_000 + "]" * 100_000
 

@@ -17,8 +17,8 @@ from starlette.testclient import TestClient
 from mgclust.base.errors import InputError
 from mgclust.cli import run_command
 from mgclust.service.audit import latest_lines
-from mgclust.service.client import Service
-from mgclust.service.connection import check
+from mgclust.service.client.connection import check
+from mgclust.service.client.service import Service
 from mgclust.service.queue import access, administration, revocations, sources
 from mgclust.service.queue.access import Caller, LastToken, Unauthorized
 from mgclust.service.queue.administration import change_user, describe_users, jobs_before, waiting_jobs

@@ -377,7 +377,7 @@ def test_a_client_waits_as_long_as_it_is_told(monkeypatch):
         httpx.Response(200, json=[]),
     ]
     slept = []
-    monkeypatch.setattr("mgclust.service.connection.time.sleep", slept.append)
+    monkeypatch.setattr("mgclust.service.client.connection.time.sleep", slept.append)
     service = Service("http://127.0.0.1:9", "mgc_x")
     service._http = httpx.Client(transport=httpx.MockTransport(lambda request: answers.pop(0)), base_url="http://x")
     assert service.jobs() == []

@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 from mgclust.cli import run_command
 from mgclust.cli.serve import GC_FULL_THRESHOLD, serve
 from mgclust.results.result import load_result
-from mgclust.service import connection
+from mgclust.service.client import connection
 from mgclust.service.queue import access
 from mgclust.service.queue.jobs.lists import JobLists
 from mgclust.service.queue.models import Job, open_database, writing

@@ -20,7 +20,7 @@ from mgclust.base.errors import InputError, MgclustError, RunFailed
 from mgclust.outside.json_text import parse_json
 from mgclust.service.settings import Settings, variable
 
-__all__ = ["CHUNK_BYTES", "Retries", "RetryAfter", "ServiceConnection", "check"]
+__all__ = ["CHUNK_BYTES", "Retries", "RetryAfter", "ServiceConnection", "check", "check_id"]
 
 CHUNK_BYTES = 1 << 20  # bytes of a file that are in memory at a time
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0)  # pauses before a request is sent again to a service that does not answer
@@ -240,6 +240,13 @@ def check(answer: httpx.Response) -> httpx.Response:
     refusal = (InputError if answer.status_code < 500 else RunFailed)(sentence)
     after = answer.headers.get("Retry-After", "")
     raise RetryAfter(refusal, float(after)) if after.isdecimal() else refusal
+
+
+def check_id(id_: str, lists: str, length: int = 32) -> str:
+    """Return an id of hexadecimal digits; raise `InputError`, which names the command that `lists` ids, otherwise."""
+    if not re.fullmatch(f"[0-9a-f]{{{length}}}", id_):
+        raise InputError(f"id={id_[:80]!r} should be {length} characters of 0-9 and a-f; '{lists}' lists ids.")
+    return id_
 
 
 def _own_url(settings: Settings) -> str:

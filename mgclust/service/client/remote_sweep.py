@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mgclust.service.connection import ServiceConnection
-from mgclust.service.remote_job import RemoteJob
+from mgclust.service.client.connection import ServiceConnection
+from mgclust.service.client.remote_job import RemoteJob
 
 __all__ = ["RemoteSweep"]
 

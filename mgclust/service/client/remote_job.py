@@ -15,7 +15,7 @@ from mgclust.base.errors import InputError, InsufficientMemoryError, MgclustErro
 from mgclust.output.mlflow_log import ARTIFACTS, check_mlflow, log_to_mlflow
 from mgclust.results.atomic_directory import atomic_directory, check_target
 from mgclust.results.result import Result, load_result
-from mgclust.service.connection import CHUNK_BYTES, Retries, RetryAfter, ServiceConnection, check
+from mgclust.service.client.connection import CHUNK_BYTES, Retries, RetryAfter, ServiceConnection, check
 from mgclust.service.states import ENDED
 
 __all__ = ["RemoteJob"]
