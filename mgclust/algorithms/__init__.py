@@ -58,7 +58,8 @@ __all__ = [
     "silhouette_score",
 ]
 
-# Module and class of each estimator. Its declaration is in the module `options` of the same folder.
+# Module and class of each estimator. The modules `options` and `presentation` of the same folder have its declaration
+# and its presentation.
 _METHODS = {
     "density-peaks": ("density_peaks.estimator", "DensityPeaks"),
     "affinity-propagation": ("affinity_propagation.estimator", "AffinityPropagation"),
@@ -128,7 +129,7 @@ def declarations() -> Mapping[str, type[Declaration]]:
 
 
 def presentation_of(method: str) -> Presentation:
-    """Return the presentation of a method's results.
+    """Return the presentation of a method's results; this does not import the estimators.
 
     Parameters
     ----------
@@ -140,6 +141,13 @@ def presentation_of(method: str) -> Presentation:
     Presentation
         The presentation of the method, or the general presentation if no method has this name.
     """
-    from mgclust.algorithms import METHODS, Presentation
+    from mgclust.algorithms.presentation import Presentation
 
-    return METHODS[method].presentation if method in METHODS else Presentation()
+    loaded: dict[str, type[Method]] | None = globals().get("METHODS")
+    if loaded is not None:
+        return loaded[method].presentation if method in loaded else Presentation()
+    if method not in _METHODS:
+        return Presentation()
+    module, name = _METHODS[method]
+    found: Presentation = _load(f"{module.partition('.')[0]}.presentation", f"{name}Presentation")()
+    return found

@@ -22,6 +22,8 @@ from mgclust.base.errors import InputError
 from mgclust.cli.options import CONTEXT, not_installed
 
 if TYPE_CHECKING:
+    from sqlalchemy.engine import Engine
+
     from mgclust.service.settings import Settings
 
 __all__ = ["commands"]
@@ -178,66 +180,69 @@ def _place_options(command: Callable[..., None]) -> Callable[..., None]:
 def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) -> None:
     """Serve jobs: start a web process, and a runner that computes the jobs."""
     try:
+        from mgclust.service.confined.caches import set_cache_folders
+        from mgclust.service.queue.models import check_data_folder, migrate, open_database
+        from mgclust.service.runner.supervisor import supervise_runner
+    except ModuleNotFoundError as error:
+        raise not_installed(error) from error
+    os.umask(0o077)  # only this account may read the files of users
+    settings = _settings(roots, given)
+    _check_place(settings)
+    set_cache_folders(settings)
+    engine = open_database(settings.database)
+    migrate(engine)
+    check_data_folder(engine, settings.data, adopt)
+    with _stopped_by_signals() as stopping, _threads(stopping) as start:
+        if not no_runner:  # before the web process imports its modules: the imports of both take seconds
+            start(supervise_runner, settings, stopping, functools.partial(click.echo, err=True))
+        _serve_pages(settings, engine, stopping, start)
+
+
+def _serve_pages(settings: Settings, engine: Engine, stopping: threading.Event, start: Callable[..., None]) -> None:
+    """Answer requests until `stopping` is set."""
+    try:
         import uvicorn
 
         from mgclust.service.audit import Audit
-        from mgclust.service.confined.caches import set_cache_folders
         from mgclust.service.queue.access import first_admin, first_token
         from mgclust.service.queue.models import open_database
         from mgclust.service.queue.removal import sweep_until
         from mgclust.service.queue.sessions import new_code
         from mgclust.service.queue.webhooks import send_until
-        from mgclust.service.runner.supervisor import supervise_runner
         from mgclust.service.web.app import create_app
         from mgclust.service.web.perimeter.server import IDLE_SECONDS, Connections, Server
     except ModuleNotFoundError as error:
         raise not_installed(error) from error
 
-    os.umask(0o077)  # only this account may read the files of users
-    settings = _settings(roots, given)
-    _check_place(settings)
-    set_cache_folders(settings)
-    app = create_app(settings, adopt)
+    app = create_app(settings)
+    app.state.backend.readers.begin()
     audit = Audit(settings.audit_path)
-    engine = open_database(settings.database)
     token = first_token(engine, settings.data, audit)
     audit.close()
-    with _stopped_by_signals() as stopping:
-        place = f"token in {token}" if token.exists() else "the token in the data folder was revoked; use another"
-        url = f"http://{settings.host}:{settings.port}"
-        click.echo(f"mgclust serves {settings.data} at {url}; {place}", err=True)
-        if sys.stderr.isatty() and (admin := first_admin(engine)) is not None:  # a code belongs in no log
-            code = new_code(engine, admin)
-            click.echo(f"open {settings.public_url or url}/sign-in#code={code} (once, within 10 minutes)", err=True)
-        # Exclude the imported modules from garbage collection: it would repeatedly stop all requests for 0.15 s, which
-        # was most of the time that the slowest submits waited.
-        gc.collect()
-        gc.freeze()
-        # Each open event stream keeps about 200 objects: a full collection with 800 streams takes 0.09 s.
-        gc.set_threshold(*gc.get_threshold()[:2], GC_FULL_THRESHOLD)
-        connections = Connections(settings)
-        connections.raise_limit()
-        config = uvicorn.Config(
-            app, host=settings.host, port=settings.port, timeout_graceful_shutdown=5,
-            http=connections,  # type: ignore[arg-type]  # uvicorn calls it like a class
-            ws="none", timeout_keep_alive=math.ceil(IDLE_SECONDS),
-            log_level="error",  # log no line for each request that is not valid HTTP
-            proxy_headers=False,  # `AuthenticationMiddleware` reads forwarding headers of trusted proxies only
-        )  # fmt: skip
-        supervisor = threading.Thread(
-            target=supervise_runner, args=(settings, stopping, functools.partial(click.echo, err=True))
-        )
-        sweeper = threading.Thread(target=sweep_until, args=(stopping, open_database(settings.database), settings))
-        sender = threading.Thread(target=send_until, args=(stopping, open_database(settings.database), settings))
-        threads = [sweeper, sender] if no_runner else [sweeper, sender, supervisor]
-        for thread in threads:
-            thread.start()
-        try:
-            Server(config, settings.socket, stopping).run()
-        finally:
-            stopping.set()
-            for thread in threads:
-                thread.join()
+    place = f"token in {token}" if token.exists() else "the token in the data folder was revoked; use another"
+    url = f"http://{settings.host}:{settings.port}"
+    click.echo(f"mgclust serves {settings.data} at {url}; {place}", err=True)
+    if sys.stderr.isatty() and (admin := first_admin(engine)) is not None:  # a code belongs in no log
+        code = new_code(engine, admin)
+        click.echo(f"open {settings.public_url or url}/sign-in#code={code} (once, within 10 minutes)", err=True)
+    # Exclude the imported modules from garbage collection: it would repeatedly stop all requests for 0.15 s, which was
+    # most of the time that the slowest submits waited.
+    gc.collect()
+    gc.freeze()
+    # Each open event stream keeps about 200 objects: a full collection with 800 streams takes 0.09 s.
+    gc.set_threshold(*gc.get_threshold()[:2], GC_FULL_THRESHOLD)
+    connections = Connections(settings)
+    connections.raise_limit()
+    config = uvicorn.Config(
+        app, host=settings.host, port=settings.port, timeout_graceful_shutdown=5,
+        http=connections,  # type: ignore[arg-type]  # uvicorn calls it like a class
+        ws="none", timeout_keep_alive=math.ceil(IDLE_SECONDS),
+        log_level="error",  # log no line for each request that is not valid HTTP
+        proxy_headers=False,  # `AuthenticationMiddleware` reads forwarding headers of trusted proxies only
+    )  # fmt: skip
+    for work in (sweep_until, send_until):
+        start(work, stopping, open_database(settings.database), settings)
+    Server(config, settings.socket, stopping).run()
 
 
 @click.command("runner", context_settings=CONTEXT)
@@ -267,6 +272,23 @@ def _stopped_by_signals() -> Iterator[threading.Event]:
     finally:
         for number, handler in handled.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _threads(stopping: threading.Event) -> Iterator[Callable[..., None]]:
+    """Yield a function that starts a thread; at the end, set `stopping` and wait for all threads."""
+    started = []
+
+    def start(work: Callable[..., None], *arguments: Any) -> None:
+        started.append(threading.Thread(target=work, args=arguments))
+        started[-1].start()
+
+    try:
+        yield start
+    finally:
+        stopping.set()
+        for thread in started:
+            thread.join()
 
 
 commands = (serve, runner)

@@ -62,6 +62,10 @@ class Readers:
         self._turns = Turns(READERS, MAX_WAITING, WAIT_SECONDS)
         self._closing = threading.Event()
 
+    def begin(self) -> None:
+        """Load what readers need, which takes seconds; otherwise, the first order begins this and waits for it."""
+        self._server.begin()
+
     def close(self) -> None:
         """End all readers, and reject the requests that wait for them."""
         self._closing.set()

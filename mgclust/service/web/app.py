@@ -42,12 +42,12 @@ from mgclust.service.web.views import job_summary
 __all__ = ["create_app"]
 
 
-def create_app(settings: Settings, adopt: bool = False) -> FastAPI:
-    """Make the web application, and migrate the database to this version; for `adopt`, see `check_data_folder`."""
+def create_app(settings: Settings) -> FastAPI:
+    """Make the web application, and migrate the database to this version."""
     settings.data.mkdir(parents=True, exist_ok=True, mode=0o700)
     engine = open_database(settings.database)
     migrate(engine)
-    check_data_folder(engine, settings.data, adopt)
+    check_data_folder(engine, settings.data)
     revocations.reapply(engine, settings.data)
     removal.sweep(engine, settings)
     audit = Audit(settings.audit_path)

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from sqlalchemy import Engine
 
-from mgclust.algorithms import METHODS
+from mgclust.algorithms import declarations
 from mgclust.base.errors import InputError, printable
 from mgclust.outside.rooted_files import RootedFile
 from mgclust.service.confined.child_messages import check_findings
@@ -209,7 +209,7 @@ def save_as_job(
     if (known := JobLists(engine).get(caller, id_)) is not None:
         return known
     given = centers.given()
-    method = METHODS[parent.method]
+    method = declarations()[parent.method]
     before = {*method.center_parameters, *method.discarded_by_centers}
     parameters = {name: v for name, v in parent.request["parameters"].items() if name not in before}
     request = parent.request | {"parameters": parameters, "parent": parent.id, "centers": given}

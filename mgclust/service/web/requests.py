@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from mgclust.algorithms import METHODS
+from mgclust.algorithms import declarations, presentation_of
+from mgclust.algorithms.declaration import Declaration
 from mgclust.base.errors import InputError
 from mgclust.data.formats import reject_name
 from mgclust.data.options import GRAPH_OPTIONS, ROW_OPTIONS
@@ -146,9 +147,10 @@ class Submission(_Strict):
         ------
         InputError
         """
-        method = METHODS.get(self.method)
+        known = declarations()
+        method = known.get(self.method)
         if method is None:
-            raise InputError(f"method={self.method!r} should be one of {', '.join(map(repr, METHODS))}.")
+            raise InputError(f"method={self.method!r} should be one of {', '.join(map(repr, known))}.")
         constraints = {option.name: option.constraint for option in method.options()}
         for name, value in self.parameters.items():
             if name not in constraints:
@@ -262,41 +264,40 @@ class Changes(_Strict):
 
 def describe_methods() -> dict[str, Any]:
     """Describe the methods with their parameters, options and resources; the page makes its form from this."""
+    return {name: _describe_method(name, method) for name, method in declarations().items()}
+
+
+def _describe_method(name: str, method: type[Declaration]) -> dict[str, Any]:
+    presentation = presentation_of(name)
+    scores = presentation.all_scores()
     return {
-        name: {
-            "title": method.presentation.title_of(name),
-            # Null: the score is not shown. The order of the captions is the order in which pictures are shown.
-            "scores": {score: words and words.name for score, words in method.presentation.all_scores().items()},
-            "better": {
-                score: words.better
-                for score, words in method.presentation.all_scores().items()
-                if words is not None and words.better
-            },
-            "captions": method.presentation.all_captions(),
-            "summary": method.summary(),
-            "reads": method.opens,
-            "centers": {
-                parameter: Option(parameter, None, constraint).describe()
-                for parameter, constraint in method.center_parameters.items()
-            },
-            "decision_graph": [axis._asdict() for axis in method.presentation.decision_graph],
-            "parameters": _describe(method.options()),
-            "options": _describe(
-                option
-                for option in (GRAPH_OPTIONS if method.opens == "graph" else ROW_OPTIONS)
-                if option.name in Options.model_fields
-            ),
-            "resources": {
-                name: {
-                    "values": "number" if name == "max_seconds" else "integer",
-                    "choices": [],
-                    "default": None,
-                    "help": field.description,
-                }
-                for name, field in Resources.model_fields.items()
-            },
-        }
-        for name, method in METHODS.items()
+        "title": presentation.title_of(name),
+        # Null: the score is not shown. The order of the captions is the order in which pictures are shown.
+        "scores": {score: words and words.name for score, words in scores.items()},
+        "better": {score: words.better for score, words in scores.items() if words is not None and words.better},
+        "captions": presentation.all_captions(),
+        "summary": method.summary(),
+        "reads": method.opens,
+        "centers": {
+            parameter: Option(parameter, None, constraint).describe()
+            for parameter, constraint in method.center_parameters.items()
+        },
+        "decision_graph": [axis._asdict() for axis in presentation.decision_graph],
+        "parameters": _describe(method.options()),
+        "options": _describe(
+            option
+            for option in (GRAPH_OPTIONS if method.opens == "graph" else ROW_OPTIONS)
+            if option.name in Options.model_fields
+        ),
+        "resources": {
+            name: {
+                "values": "number" if name == "max_seconds" else "integer",
+                "choices": [],
+                "default": None,
+                "help": field.description,
+            }
+            for name, field in Resources.model_fields.items()
+        },
     }
 
 

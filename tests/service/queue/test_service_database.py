@@ -234,7 +234,7 @@ def test_a_folder_whose_database_is_lost(served, tmp_path):
         check_data_folder(engine, tmp_path)
     with reading(engine) as session:
         assert session.query(User).all() == []
-    create_app(settings, adopt=True)
+    check_data_folder(engine, tmp_path, adopt=True)
     create_app(settings)
 
 

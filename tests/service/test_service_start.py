@@ -1,0 +1,64 @@
+"""What happens between the start of ``mgclust serve`` and the first result."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from mgclust.base.errors import InputError
+from mgclust.cli import run_command, serve
+from mgclust.service.runner import supervisor
+from support.service_process import Running
+from support.waiting import wait_for
+
+pytestmark = pytest.mark.xdist_group("service")
+
+# What a web process does until it has accepted a job.
+WEB = """
+import sys
+from mgclust.service.web import app, requests
+
+requests.describe_methods()
+requests.Submission(method="density-peaks", sources=[{"path": "/x.npy"}], parameters={"dc_fraction": 0.01}).check()
+heavy = {"dask", "distributed", "matplotlib", "numba", "pandas", "pyarrow", "scipy", "sklearn"}
+print(*sorted(heavy & set(sys.modules)))
+"""
+
+
+def test_the_web_process_imports_no_estimators():
+    """They take 1.5 s and 200 MB, and it computes nothing."""
+    done = subprocess.run([sys.executable, "-c", WEB], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+@pytest.mark.usefixtures("own_folder")
+def test_the_runner_starts_before_the_web_process_imports_its_modules(monkeypatch, capsys):
+    """And ends if the web process cannot start."""
+    begun, ended = threading.Event(), threading.Event()
+
+    def supervise(settings, stopping, report):
+        begun.set()
+        assert stopping.wait(60)
+        ended.set()
+
+    def pages(*_):
+        assert begun.wait(60)
+        raise InputError("the pages cannot be served.")
+
+    monkeypatch.setattr(supervisor, "supervise_runner", supervise)
+    monkeypatch.setattr(serve, "_serve_pages", pages)
+    assert run_command(["serve", "--cpu"]) == 2
+    assert ended.is_set()
+    assert "the pages cannot be served." in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_readers_load_before_the_first_request(tmp_path):
+    running = Running(tmp_path, settings={"slots": 1}, kernels=False)
+    try:
+        wait_for(lambda: running.processes("mgclust.service.confined.reader_process"))
+    finally:
+        running.stop()
