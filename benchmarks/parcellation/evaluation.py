@@ -164,7 +164,8 @@ def measure(out: bench.Record, series: list[Named], numbers: tuple[int, ...], me
 
 def judged(series: Series, labels: np.ndarray, truth: np.ndarray | None) -> dict[str, list[Any]]:
     """Return scores of each candidate; labels have the shape (3 or 1, n_candidates, n_voxels)."""
-    from mgclust.algorithms.parcellation import evaluation as scores
+    from mgclust.algorithms.parcellation.evaluation import scores
+    from mgclust.algorithms.parcellation.evaluation.boundaries import dcbc
 
     whole, *halves = (series.part(which).rows for which in range(3))
     graph, places = series.neighbors(), series.places
@@ -183,7 +184,7 @@ def judged(series: Series, labels: np.ndarray, truth: np.ndarray | None) -> dict
         return found
     both = ((labels[1], halves[1]), (labels[2], halves[0]))
     found["held_out"] = np.mean([[scores.homogeneity(rows, each) for each in of] for of, rows in both], axis=0).tolist()
-    found["dcbc"] = np.mean([scores.dcbc(rows, of.T, places) for of, rows in both], axis=0).tolist()
+    found["dcbc"] = np.mean([dcbc(rows, of.T, places) for of, rows in both], axis=0).tolist()
     found["ari"] = [scores.agreement(a, b) for a, b in zip(*labels[1:], strict=True)]
     return found
 

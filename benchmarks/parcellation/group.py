@@ -118,7 +118,7 @@ def measured(case: Case, folder: Path) -> dict[str, Any]:
     import nibabel
 
     from mgclust import Parcellation, open_dataset
-    from mgclust.algorithms.parcellation.evaluation import agreement, n_pieces
+    from mgclust.algorithms.parcellation.evaluation.scores import agreement, n_pieces
     from mgclust.algorithms.parcellation.ranks import estimate
     from mgclust.data.neighbors import neighbors_of
 

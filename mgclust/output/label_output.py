@@ -23,7 +23,7 @@ import numpy as np
 from mgclust import __version__
 from mgclust.algorithms import presentation_of
 from mgclust.algorithms.common.atlas_comparison import atlas_arrays
-from mgclust.algorithms.parcellation.evaluation import n_pieces
+from mgclust.algorithms.parcellation.evaluation.scores import n_pieces
 from mgclust.base.errors import InputError
 from mgclust.data import Dataset, Graph
 from mgclust.data.neighbors import volume_neighbors

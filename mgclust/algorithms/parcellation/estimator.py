@@ -11,8 +11,8 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.utils.validation import check_is_fitted
 
 from mgclust.algorithms.base import Clusterer, Inputs, UnconvergedWarning, WarmUp
-from mgclust.algorithms.parcellation.evaluation import kept
-from mgclust.algorithms.parcellation.null_parcels import neighbor_matrix
+from mgclust.algorithms.parcellation.evaluation.null_parcels import neighbor_matrix
+from mgclust.algorithms.parcellation.evaluation.number_choice import kept
 from mgclust.algorithms.parcellation.options import ParcellationOptions
 from mgclust.algorithms.parcellation.presentation import ParcellationPresentation
 from mgclust.algorithms.parcellation.ranks import ParcellationOutput, estimate, parcellate
@@ -117,7 +117,7 @@ class Parcellation(ParcellationOptions, Clusterer):
         Mean correlation of two rows of the same parcel; parcels are weighted by their number of rows.
     evaluation_ : dict of str to ndarray, or None
         Scores of each number of parcels, if they were evaluated: see
-        `mgclust.algorithms.parcellation.evaluation.evaluate`, without the prefix ``scan_``.
+        `mgclust.algorithms.parcellation.evaluation.number_choice.evaluate`, without the prefix ``scan_``.
     subjects_ : list of str, or None
         Names of the subjects of a group, in the order of the columns of `individual_labels_`.
     individual_labels_ : ndarray of shape (n_samples, n_subjects), int32, or None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mgclust.algorithms.parcellation.evaluation import agreement, homogeneity
+from mgclust.algorithms.parcellation.evaluation.scores import agreement, homogeneity
 from mgclust.algorithms.parcellation.unit_rows import unit_rows
 from mgclust.kernels.parcels.borders import PASSES, move_borders
 

@@ -28,7 +28,9 @@ from typing import Any
 
 import numpy as np
 
-from mgclust.algorithms.parcellation.evaluation import chosen, evaluate, homogeneity, part_of, random_dcbc
+from mgclust.algorithms.parcellation.evaluation.given_data import part_of
+from mgclust.algorithms.parcellation.evaluation.number_choice import chosen, evaluate, random_dcbc
+from mgclust.algorithms.parcellation.evaluation.scores import homogeneity
 from mgclust.algorithms.parcellation.exemplar_levels import ExemplarLevels, needed_by_levels
 from mgclust.algorithms.parcellation.individual_parcels import IndividualParcels, individual_parcels
 from mgclust.algorithms.parcellation.merge_cuts import labels_after

@@ -8,19 +8,12 @@ import numpy as np
 import pytest
 from sklearn.metrics import silhouette_score
 
-from mgclust.algorithms.parcellation import evaluation
-from mgclust.algorithms.parcellation.evaluation import (
-    agreement,
-    chosen,
-    dcbc,
-    distance_profile,
-    evaluate,
-    homogeneity,
-    n_pieces,
-    silhouettes,
-)
+from mgclust.algorithms.parcellation.evaluation import scores
+from mgclust.algorithms.parcellation.evaluation.boundaries import dcbc, distance_profile
+from mgclust.algorithms.parcellation.evaluation.null_parcels import coordinate_parcels, random_parcels
+from mgclust.algorithms.parcellation.evaluation.number_choice import chosen, evaluate
+from mgclust.algorithms.parcellation.evaluation.scores import agreement, homogeneity, n_pieces, silhouettes
 from mgclust.algorithms.parcellation.merge_cuts import labels_after
-from mgclust.algorithms.parcellation.null_parcels import coordinate_parcels, random_parcels
 from mgclust.base.errors import InputError, RunCancelled
 from mgclust.datasets import make_bold
 from mgclust.kernels.parcels.pair_correlations import spatial_blocks
@@ -78,16 +71,16 @@ def test_homogeneity_of_constant_rows_and_of_parcels_of_one_row():
 def test_homogeneity_of_candidates_in_batches(monkeypatch):
     series, labels = rows_of(30), np.random.default_rng(0).integers(-1, 4, (5, 30)).astype(np.int32)
     labels[2] = -1
-    whole = evaluation._homogeneities(series, labels)
-    monkeypatch.setattr(evaluation, "BATCH_LABELS", 40)
-    np.testing.assert_array_equal(evaluation._homogeneities(series, labels), whole)
+    whole = scores.homogeneities(series, labels)
+    monkeypatch.setattr(scores, "BATCH_LABELS", 40)
+    np.testing.assert_array_equal(scores.homogeneities(series, labels), whole)
     np.testing.assert_array_equal(whole, [homogeneity(series, each) for each in labels])
 
 
 @pytest.mark.parametrize("dtype", REALS)
 @pytest.mark.parametrize("batch", [1, 100, 1 << 20])
 def test_silhouettes(dtype, batch, monkeypatch):
-    monkeypatch.setattr(evaluation, "DISTANCES", batch)
+    monkeypatch.setattr(scores, "DISTANCES", batch)
     rng = np.random.default_rng(batch)
     series = np.delete(rows_of(60, dtype), np.s_[::11], axis=0)  # no constant rows, whose correlation has no value
     n = len(series)

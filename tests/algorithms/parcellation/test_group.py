@@ -15,7 +15,7 @@ from sklearn.metrics import adjusted_rand_score
 from mgclust import Parcellation, load_result, open_dataset
 from mgclust.algorithms import base
 from mgclust.algorithms.parcellation import estimator
-from mgclust.algorithms.parcellation.evaluation import n_pieces
+from mgclust.algorithms.parcellation.evaluation.scores import n_pieces
 from mgclust.base.errors import DataWarning, InputError, InsufficientMemoryError
 from mgclust.cli import run_command
 from mgclust.data.neighbors import neighbors_of, volume_neighbors

@@ -12,7 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from mgclust import Parcellation, load_result, open_dataset
 from mgclust.algorithms import base
-from mgclust.algorithms.parcellation.evaluation import n_pieces
+from mgclust.algorithms.parcellation.evaluation.scores import n_pieces
 from mgclust.algorithms.parcellation.ranks import estimate
 from mgclust.base.errors import (
     AmbiguousCountWarning,

@@ -53,8 +53,8 @@ def random_parcels(starts: Any, columns: Any, k: int | Sequence[int], seed: int 
 
     Examples
     --------
-    >>> from mgclust.algorithms.parcellation.evaluation import n_pieces
-    >>> from mgclust.algorithms.parcellation.null_parcels import random_parcels
+    >>> from mgclust.algorithms.parcellation.evaluation.scores import n_pieces
+    >>> from mgclust.algorithms.parcellation.evaluation.null_parcels import random_parcels
     >>> starts, columns = [0, 1, 3, 5, 6], [1, 0, 2, 1, 3, 2]  # four rows in a line
     >>> n_pieces(random_parcels(starts, columns, 2), starts, columns).tolist()
     [1, 1]
@@ -104,7 +104,7 @@ def coordinate_parcels(
 
     Examples
     --------
-    >>> from mgclust.algorithms.parcellation.null_parcels import coordinate_parcels
+    >>> from mgclust.algorithms.parcellation.evaluation.null_parcels import coordinate_parcels
     >>> line = [[0, 0, 0], [1, 0, 0], [5, 0, 0], [6, 0, 0]]
     >>> coordinate_parcels(line, [0, 1, 3, 5, 6], [1, 0, 2, 1, 3, 2], 2).tolist()
     [0, 0, 1, 1]
