@@ -79,7 +79,7 @@ def move_nodes(level: Level, labels: Array, salt: int, classes: int) -> Array:
     return labels
 
 
-def local_moving(level: Level, labels: Array, salt: int, classes: int) -> Array:
+def local_moving(level: Level, labels: Array, salt: int, classes: int) -> tuple[Array, Level]:
     """Move nodes, then whole communities, then communities of communities, until no more of them join (Louvain).
 
     Parameters
@@ -92,8 +92,10 @@ def local_moving(level: Level, labels: Array, salt: int, classes: int) -> Array:
 
     Returns
     -------
-    int32 array of shape (n,)
+    labels : int32 array of shape (n,)
         Labels below n.
+    groups : Level
+        The graph of the communities, with a node for each community.
     """
     steps = []
     while True:
@@ -107,7 +109,7 @@ def local_moving(level: Level, labels: Array, salt: int, classes: int) -> Array:
     labels = steps.pop()
     while steps:
         labels = labels[steps.pop()]
-    return labels
+    return labels, level
 
 
 def compact(level: Level, labels: Array) -> tuple[Array, int]:

@@ -25,9 +25,11 @@ because all leaves of a class join their hub at once, and too many of them lower
 edges also have a second set of 16 starts, which moves nodes in 16 classes and is combined separately.
 
 If communities are known, local moving begins with them, and there is only this start. Its first sweep checks all nodes,
-because the old graph is not known; later sweeps check only neighbours of moved nodes. Cycles follow only if more than
-5% of the nodes are new or have changed their community, or if no edge connects two communities. So a small update
-costs about two sweeps, two searches for connected parts and one contraction.
+because the old graph is not known; later sweeps check only neighbours of moved nodes. Then communities move as a whole;
+if this lowers the modularity, only the moves of nodes are kept. Cycles follow only if more than 5% of the nodes are new
+or have changed their community, if no edge connects two communities, or if moves of nodes at once have lowered the
+modularity. So a small update reads the edges about seven times after they are sorted: in a sweep, three searches for
+connected parts, a contraction, and two sums between communities.
 
 Guarantees. Modularity never falls from one cycle of a start to the next, and the combination is at least as good as the
 best start. Every community is connected, except communities of fixed nodes that no path inside the community connects.
@@ -199,20 +201,31 @@ class _Search:
         """Find communities from single nodes, by a matching or by local moving, and then by cycles."""
         if (resumed := self._resumed()) is not None:
             return self._cycles(level, resumed.found, seed, 1, cycles)
-        alone = level.kernels.xp.arange(level.n, dtype=np.int32)
+        alone, groups = _alone(level), None
         if by_matching:
             labels, _ = _cycle(level, None, seed * 16, NOISE, self._effort)
         else:
-            labels = local_moving(level, alone, seed, classes or self._effort.classes)
-        return self._cycles(level, _better(level, labels, alone), seed, 1, cycles)
+            labels, groups = local_moving(level, alone, seed, classes or self._effort.classes)
+        return self._cycles(level, _better(level, labels, groups, alone), seed, 1, cycles)
 
     def update(self, level: Level, known: KnownCommunities, seed: int) -> Found:
         """Find communities by local moving from known communities, and then by cycles if they are needed."""
         if (resumed := self._resumed()) is not None:
             return self._cycles(level, resumed.found, seed, 1, self._effort.cycles, members=True)
-        first = start_labels(level, known)
-        found = _better(level, local_moving(level, first, seed, self._effort.classes), first)
-        cycles = self._effort.cycles if _needs_cycles(level, found.labels, known) else 0
+        first, classes = start_labels(level, known), self._effort.classes
+        ids, count = compact(level, move_nodes(level, first, seed, classes))
+        near = contract(level, ids, count)
+        labels, groups = local_moving(near, _alone(near), seed, classes)
+        found = _better(near, labels, groups, _alone(near))
+        earlier = modularity_of(level, first)
+        if found.modularity < earlier:
+            found, needed = Found(*compact(level, first), earlier), True
+        else:
+            found = found._replace(labels=found.labels[ids])
+            # No node leaves a community alone if its neighbours are all in it. So if no edge connects two communities,
+            # only a cycle can tell whether they should be divided.
+            needed = not groups.entries or _many_changed(level, found.labels, known)
+        cycles = self._effort.cycles if needed else 0
         return self._cycles(level, found, seed, 1, cycles, members=True)
 
     def combine(self, level: Level, runs: list[Found], best: Found, seed: int) -> Found:
@@ -239,14 +252,15 @@ class _Search:
         for cycle in () if resumed.done else range(resumed.cycle + 1, last + 1):
             noise = NOISE if cycle > 1 else 0.0
             after, levels = _cycle(level, found.labels, seed * 16 + cycle, noise, self._effort, members=members)
-            risen = modularity_of(level, after) - found.modularity
+            modularity = modularity_of(level, after)
+            risen = modularity - found.modularity
             if risen > 0:
-                found = Found(*compact(level, after), found.modularity + risen)
+                found = Found(*compact(level, after), modularity)
             self._note(found, cycle, last, levels)
             if self._keep(found, cycle, done=risen < self._effort.least_rise).done:
                 break
         self._started += 1
-        return found._replace(modularity=modularity_of(level, found.labels))
+        return found
 
     def _resumed(self) -> StartState | None:
         """Return the state of this start before an interruption, or None."""
@@ -267,25 +281,27 @@ class _Search:
         self._context.progress(done, modularity=found.modularity, n_clusters=found.n_clusters)
 
 
-def _better(level: Level, labels: Array, before: Array) -> Found:
+def _alone(level: Level) -> Array:
+    """Return labels with which each node is a community."""
+    return level.kernels.xp.arange(level.n, dtype=np.int32)
+
+
+def _better(level: Level, labels: Array, groups: Level | None, before: Array) -> Found:
     """Return communities, or those before the moves if they are better; any labels below n.
 
-    Nodes that move at once do not see each other's moves, so together they may lower the modularity.
+    Nodes that move at once do not see each other's moves, so together they may lower the modularity. `groups` is the
+    graph of the communities after the moves, if it is known: it has their modularity without the edges of `level`.
     """
-    both = [Found(*compact(level, each), modularity_of(level, each)) for each in (labels, before)]
-    return max(both, key=lambda found: found.modularity)  # the first of equal ones
+    modularity = modularity_of(level, labels) if groups is None else modularity_of(groups, _alone(groups))
+    earlier = modularity_of(level, before)
+    if modularity < earlier:
+        return Found(*compact(level, before), earlier)
+    return Found(*compact(level, labels), modularity)
 
 
-def _needs_cycles(level: Level, labels: Array, known: KnownCommunities) -> bool:
-    """Return whether many nodes are new or in another community, or local moving cannot divide the known communities.
-
-    No node leaves a community alone if its neighbours are all in it. So if no edge connects two communities, only a
-    cycle can tell whether they should be divided.
-    """
-    if count_true(with_initial_ids(level, labels, known) != known.labels) > CHANGED * level.n:
-        return True
-    cross = np.array([level.kernels.graph.cross_weight(level.rows, labels)], np.int64)
-    return not int(level.comm.all_reduce(cross)[0])
+def _many_changed(level: Level, labels: Array, known: KnownCommunities) -> bool:
+    """Return whether many nodes are new or in another community."""
+    return count_true(with_initial_ids(level, labels, known) != known.labels) > CHANGED * level.n
 
 
 def _agreed(level: Level, partitions: list[Array]) -> tuple[Array, int]:
@@ -315,13 +331,13 @@ def _cycle(
     kept, top, within = coarsen(level, labels, salt=salt, noise=noise)
     levels = len(kept)
     if within is None:
-        within = level.kernels.xp.arange(top.n, dtype=np.int32)
+        within = _alone(top)
     elif members:
         community, first = np.unique(level.kernels.memory.to_host(within), return_index=True)
         number = np.zeros(int(community.max(initial=0)) + 1, np.int32)
         number[community] = first
         within = level.kernels.memory.to_device(number)[within]
-    labels = local_moving(top, within, salt, effort.classes)
+    labels, _ = local_moving(top, within, salt, effort.classes)
     while kept:
         finer, ids = kept.pop()
         labels = move_nodes(finer, labels[ids], salt, effort.classes)

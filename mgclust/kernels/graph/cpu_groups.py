@@ -80,7 +80,9 @@ def unite(first: int, starts: Array, columns: Array, labels: Array, roots: Array
         v = first + row
         for entry in range(starts[row], starts[row + 1]):
             u = columns[entry]
-            if v < u < stop or labels[u] != labels[v]:  # the row of u also has this entry
+            if v < u < stop or roots[u] == roots[v]:  # the row of u also has this entry; or the ends are united already
+                continue
+            if labels[u] != labels[v]:
                 continue
             a, b = root_of(roots, v), root_of(roots, u)
             roots[max(a, b)] = min(a, b)

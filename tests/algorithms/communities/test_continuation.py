@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 
 import networkx as nx
 import numpy as np
@@ -14,6 +15,7 @@ from mgclust.algorithms import base
 from mgclust.algorithms.communities import clusterer
 from mgclust.base.errors import DataWarning
 from mgclust.datasets import make_random_network
+from mgclust.kernels import load
 from mgclust.outside.rooted_files import RootedFile
 from support import graphs
 
@@ -75,6 +77,39 @@ def test_an_update_is_nearly_as_good_as_a_whole_run(share):
     assert update.modularity_ == modularity((edges, n), update.labels_, client=None, device="cpu")
     assert update.n_clusters_ == len(np.unique(update.labels_))
     assert graphs.connected_communities(edges, update.labels_)
+
+
+def test_an_update_reads_the_edges_few_times(monkeypatch):
+    """The edges are read for components, parts before and after, a sweep, a contraction, and the modularity twice."""
+    made = make_random_network(50, 40, 12, p_in=0.7)
+    before = fit((made.edges, made.n_nodes))
+    edges, passes = updated(made.edges, made.n_nodes, 0.01, 0), Counter()
+    kernels = load("cpu").graph
+
+    def counted(name):
+        original = getattr(kernels, name)
+
+        def call(rows, *arguments, **others):
+            passes[name] += rows.rows == made.n_nodes
+            return original(rows, *arguments, **others)
+
+        return call
+
+    for name in ("propagate_roots", "cross_weight", "contract", "best_partners"):
+        monkeypatch.setattr(kernels, name, counted(name))
+    model = fit((edges, made.n_nodes), init=before.labels_)
+    assert passes == {"propagate_roots": 3, "cross_weight": 2, "contract": 1}
+    assert model.modularity_ == modularity((edges, made.n_nodes), model.labels_, client=None, device="cpu")
+
+
+@pytest.mark.parametrize("share", [0.01, 0.03])
+def test_nodes_stay_where_they_moved_if_communities_should_not_join(share):
+    """In these graphs, communities that join at once lower the modularity together, after nodes have raised it."""
+    made = make_random_network(300, 8, 5, p_in=0.8)
+    before = fit((made.edges, made.n_nodes), random_state=3)
+    update = fit((updated(made.edges, made.n_nodes, share, 3), made.n_nodes), init=before.labels_, random_state=3)
+    assert update.modularity_ > {0.01: 0.82693, 0.03: 0.81033}[share]
+    assert (update.labels_ != before.labels_).sum() < 50
 
 
 @pytest.mark.parametrize("seed", range(8))
