@@ -87,7 +87,8 @@ def _needed(lines: Sequence[str], passed: float) -> list[dict[str, Any]]:
             what = parse_json(line)
             kind = "token" if "token" in what else "session" if "session" in what else "user"
             key = (kind, str(what[kind]))
-            if what["disabled"] if kind == "user" else what["expires"] is None or what["expires"] >= passed:
+            expires = what.get("expires")
+            if what["disabled"] if kind == "user" else expires is None or expires >= passed:
                 found[key] = what
             else:
                 found.pop(key, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 
@@ -17,6 +18,7 @@ from mgclust.service.queue.quotas import BLOCK_BYTES, bytes_kept
 from mgclust.service.queue.sources import files_of_job
 from mgclust.service.settings import Settings
 from mgclust.service.web.app import create_app
+from mgclust.service.web.requests import Submission
 from mgclust.service.web.routers import jobs
 
 
@@ -256,12 +258,26 @@ def test_a_search_for_control_characters(ann, name):
     assert ann.get("jobs", params={name: "é x"}).json() == []
 
 
-def test_a_sweep_that_takes_much_space_is_rejected(ann):
-    """The answer has the requests of all its jobs."""
+def test_a_sweep_that_takes_much_space_is_rejected(ann, monkeypatch):
+    """The answer has the requests of all its jobs. The rejection costs one of them."""
+    blocks, real = [], Submission.to_record
+
+    def count(self):
+        try:
+            blocks.append(bool(asyncio.get_running_loop()))
+        except RuntimeError:
+            blocks.append(False)  # in a thread, so that other requests do not wait
+        return real(self)
+
+    monkeypatch.setattr(Submission, "to_record", count)
     sources = [{"path": f"/x/{k}.npy", "name": "n" * 255} for k in range(500)]
     wanted = {"method": "canopy", "sources": sources, "vary": {"t1": [float(k) for k in range(2, 90)]}}
     answer = ann.post("sweeps", json=wanted)
     assert answer.status_code == 400 and "bytes in the queue" in answer.json()["error"]
+    assert blocks == [False]
+    sweep = wanted | {"sources": [{"upload": upload(ann)}], "vary": {"t1": [2.0, 3.0]}}
+    assert ann.post("sweeps", json=sweep).status_code == 201
+    assert blocks == [False] * 3
 
 
 def test_the_files_of_a_sweep_are_looked_up_once(settings, engine, monkeypatch):

@@ -12,7 +12,7 @@ from mgclust.service.audit import note
 from mgclust.service.queue.access import Caller
 from mgclust.service.queue.jobs.submission import NewJob, job_id
 from mgclust.service.queue.models import Job
-from mgclust.service.web.dependencies import BackendDep, Reader, Submitter
+from mgclust.service.web.dependencies import Backend, BackendDep, Reader, Submitter
 from mgclust.service.web.errors import NotFound
 from mgclust.service.web.requests import MAX_RECORD_BYTES, SweepSubmission
 from mgclust.service.web.routers.jobs import check_files, check_request
@@ -46,18 +46,27 @@ def _view(caller: Caller, id_: str, jobs: list[Job]) -> SweepView:
     return SweepView(id=id_, vary=varied, jobs=[job_view(job) for job in jobs])
 
 
-@router.post("", status_code=201)
-async def submit_sweep(sweep: SweepSubmission, caller: Submitter, backend: BackendDep) -> SweepView:
-    """Submit a job for each combination of values: all jobs, or none."""
+def _records(sweep: SweepSubmission, caller: Caller, backend: Backend) -> list[dict[str, Any]]:
+    """Check the request of each job, and return the records that the queue stores."""
+    records: list[dict[str, Any]] = []
     submissions = sweep.combinations()
     for submission in submissions:
         check_request(submission, caller, backend)
-    records = [submission.to_record() | {"vary": list(sweep.vary)} for submission in submissions]
-    if (size := len(json.dumps(records[0])) * len(records)) > MAX_RECORD_BYTES * 8:
-        raise InputError(
-            f"the {len(records)} jobs take {size:,} bytes in the queue, more than {MAX_RECORD_BYTES * 8:,}; name fewer "
-            "sources, or shorter names."
-        )
+        record = submission.to_record() | {"vary": list(sweep.vary)}
+        # The records are about as long as the first one. So a sweep that is too large costs one record.
+        if not records and (size := len(json.dumps(record)) * len(submissions)) > MAX_RECORD_BYTES * 8:
+            raise InputError(
+                f"the {len(submissions)} jobs take {size:,} bytes in the queue, more than {MAX_RECORD_BYTES * 8:,}; "
+                "name fewer sources, or shorter names."
+            )
+        records.append(record)
+    return records
+
+
+@router.post("", status_code=201)
+async def submit_sweep(sweep: SweepSubmission, caller: Submitter, backend: BackendDep) -> SweepView:
+    """Submit a job for each combination of values: all jobs, or none."""
+    records = await run_in_threadpool(_records, sweep, caller, backend)  # other requests do not wait meanwhile
     parameters = [{"sources": [], "parameters": record["parameters"]} for record in records]
     await check_files([records[0], *parameters], caller, backend)  # the jobs differ only in parameters
     id_ = job_id(caller, sweep.key and f"sweep {sweep.key}")
