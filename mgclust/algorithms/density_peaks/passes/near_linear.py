@@ -38,6 +38,7 @@ RHO_TOLERANCE = 1e-6
 BYTES_PER_CELL = 40
 CELLS_PER_ROW = 32
 MIN_CELLS, MAX_CELLS = 1 << 21, 1 << 24
+COLUMNS = 1 << 22  # columns of a call that sums rows directly: with few rows, shorter calls leave a GPU idle
 
 
 def is_taken(shape: tuple[int, int], metric: Metric, algorithm: str) -> bool:
@@ -142,8 +143,8 @@ class NearLinear(AllPairs):
         if few.size:
             direct = xp.zeros(few.size, dtype="float64")
             alike = first_of_duplicates(rows, few + self._start, xp)
-            for first in range(0, n, self._context.partition.block_rows):
-                columns = rows[first : first + self._context.partition.block_rows]
+            for first in range(0, n, COLUMNS):
+                columns = rows[first : first + COLUMNS]
                 self._context.progress(first / n)
                 kernels.pairs.gaussian_sum(
                     x[few], columns, norm="l2", scale=scale, power=1, rows=alike, y_start=first, out=direct
