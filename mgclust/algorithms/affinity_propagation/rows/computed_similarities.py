@@ -158,13 +158,19 @@ class ComputedSimilarities(Similarities):
                 self._add_by_label(labels, scale, total)
 
     def _add_by_label(self, labels: Array, scale: float, out: Array) -> None:
-        xp, first = self.context.kernels.xp, self.context.rows.start
-        own = labels[first : first + len(self.context.rows)]
-        for label in np.unique(self.context.kernels.memory.to_host(own)).tolist():
-            columns, rows = xp.flatnonzero(labels == label), xp.flatnonzero(own == label)
-            step = max(1, BLOCK_BYTES[self.context.kernels.device] // (8 * len(columns)))
-            for start in range(0, len(rows), step):
-                s = self.of_columns(rows[start : start + step], columns).astype("float64")
+        """Compute the pairs of some labels on each rank; every rank has all rows."""
+        xp, context = self.context.kernels.xp, self.context
+        order = xp.argsort(labels, kind="stable")
+        sizes = np.bincount(context.kernels.memory.to_host(labels))
+        ends = np.cumsum(sizes)
+        before = np.cumsum(sizes**2 * PAIR_COST + LABEL_COST[context.kernels.device])
+        owner = (before - before[0]) * context.size // before[-1]
+        for label in np.flatnonzero((owner == context.rank) & (sizes > 0)).tolist():
+            columns = order[ends[label] - sizes[label] : ends[label]]
+            step = max(1, BLOCK_BYTES[context.kernels.device] // (8 * len(columns)))
+            for start in range(0, len(columns), step):
+                rows = columns[start : start + step] - context.rows.start
+                s = self.of_columns(rows, columns).astype("float64")
                 out[columns] += xp.rint(xp.where(s > -xp.inf, s, 0) * scale).astype("int64").sum(axis=0)
 
     def typical(self, share: float) -> tuple[float, float] | None:
