@@ -146,7 +146,7 @@ CASES = [
 ]  # fmt: skip
 KILLED = "killed worker"
 # Many centres in one Gaussian, which still move after hundreds of iterations; the iterations are those of each GPU.
-KILLED_SHAPES = {"tiny": (20_000, 4, 16, 400), "small": (50_000_000, 16, 1024, 30)}
+KILLED_SHAPES = {"tiny": (20_000, 4, 16, 400), "small": (5_000_000, 16, 1024, 30)}
 KILLED_M = 1.1
 KILLED_SECONDS = 50.0  # of both runs and the new start
 SMALL_FIT = (20_000, 2, 20)
