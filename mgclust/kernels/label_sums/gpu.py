@@ -226,8 +226,7 @@ def _centred_sums(x: Array, y: Array, labels: Array, means: Array, spread: Array
             for begin in range(first, last, most):
                 members = order[begin : min(begin + most, last)]
                 columns = gpu_products.pack_about(module, y, mean, members)
-                # All blocks read the same columns, so a run must stay in the cache.
-                run = min(gpu_products.run_of(len(part), len(members)), gpu_products.cached_tiles(chunks))
+                run = gpu_products.run_of(len(part), len(members))
                 grid = (-(-len(part) // gpu_products.ROWS), -(-len(members) // (run * gpu_products.ROWS)))
                 sides = (part, *rows, np.int32(len(part)), y, *columns, members, np.int32(len(members)))
                 sizes = (np.int32(d), np.int32(chunks), np.int32(run), spread[cluster:])

@@ -46,7 +46,6 @@ LIST_PAIRS = 1 << 25  # pairs of the longest list: 256 MiB
 MAX_DOUBTFUL = 1 / 32  # fraction of the pairs: if more are doubtful, direct differences of all pairs are faster
 LARGEST = 14  # exponent of the largest number: squares stay far from overflow, and low halves far from underflow
 WAVES = 16  # blocks per multiprocessor
-CACHED_BYTES = 8 << 20  # columns that blocks read again and again, at their own pace, and that stay in the cache
 ROW_TILES = 32  # tiles of rows that blocks share while they run: `row_tile` in split_products.cu
 AHEAD_OF_ALL = 1 << 24  # offset in tiles with which every column comes after every row
 NEAREST_RUN = 64  # tiles per block of `nearest`: later blocks begin with the distances that earlier blocks found
@@ -149,11 +148,6 @@ def run_of(rows: int, columns: int, unit: int = 1) -> int:
     row_tiles, tiles = -(-rows // ROWS), -(-columns // ROWS)
     runs = max(1, min(-(-WAVES * multiprocessors() // row_tiles), tiles))
     return unit * -(-tiles // (runs * unit))
-
-
-def cached_tiles(chunks: int) -> int:
-    """Return the number of tiles of columns, with this number of chunks of features, that stay in the cache."""
-    return max(1, CACHED_BYTES // (chunks * ROWS * CHUNK * 4))
 
 
 def program(file: str, chunks: int) -> Module:
