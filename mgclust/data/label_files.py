@@ -16,7 +16,7 @@ from mgclust.outside.quoting import shortened
 
 __all__ = ["read_npy_labels", "read_npz_labels", "read_plain_labels", "read_table", "read_text_labels"]
 
-_NODE_COLUMNS = ("node", "name")
+_NODE_COLUMNS = ("node", "name", "id", "")  # the index of a pandas table has an empty name
 _LABEL_COLUMNS = ("label", "labels", "cluster", "cluster_id", "class", "y")
 
 
@@ -73,10 +73,21 @@ def read_text_labels(location: Location) -> np.ndarray:
     return read_table(location)[0]
 
 
-def read_table(location: Location) -> tuple[np.ndarray, np.ndarray | None]:
-    """Read a .csv or .tsv file: the column of labels, and the names of nodes if there is a column ``node`` or ``name``.
+def read_table(location: Location, *, nodes: bool = False) -> tuple[np.ndarray, np.ndarray | None]:
+    """Read a .csv or .tsv file: the column of labels and, if requested, the names of nodes.
 
-    The labels are in the order of the column ``row`` if there is one and no names, else in the order of the lines.
+    Parameters
+    ----------
+    location : Location
+    nodes : bool
+        Whether the names are read: the column ``node``, ``name``, ``id`` or without a name. If there is no such column,
+        the table must have no other column than ``row`` and the labels.
+
+    Returns
+    -------
+    labels : ndarray of shape (n,)
+        In the order of the column ``row`` if there is one and no names are read, else in the order of the lines.
+    names : ndarray of shape (n,), str, or None
     """
     lines = _lines(location)
     first = next((line for line in lines if line.strip()), "")
@@ -89,16 +100,23 @@ def read_table(location: Location) -> tuple[np.ndarray, np.ndarray | None]:
     width = len(columns)
     if _is_header(table, column):
         table = table[1:]
+    if not table:
+        raise InputError(f"labels={location.name!r} has no labels below its first line; it should hold one per line.")
     for line, fields in table:
         if len(fields) != width or not fields[column].strip():
             raise InputError(
                 f"labels={location.name!r}, line {line} has no label, or not as many fields as the first line; fix it."
             )
     labels = _numbers([fields[column].strip() for _, fields in table])
-    name_column = next((columns.index(name) for name in _NODE_COLUMNS if name in columns), column)
-    if name_column != column:
-        return labels, np.array([fields[name_column] for _, fields in table], np.str_)
+    names = [columns.index(name) for name in _NODE_COLUMNS if name in columns and columns.index(name) != column]
+    if nodes and names:
+        return labels, np.array([fields[names[0]] for _, fields in table], np.str_)
     if row_column is None:
+        if nodes and width > 1:
+            raise InputError(
+                f"labels={location.name!r} has the columns {shortened(', '.join(columns))}, none of them called 'node'; "
+                "name the column of nodes 'node', or keep only the labels."
+            )
         return labels, None
     rows = _numbers([fields[row_column].strip() for _, fields in table])
     if rows.dtype.kind != "i" or not np.array_equal(np.sort(rows), np.arange(len(rows))):

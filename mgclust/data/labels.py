@@ -267,11 +267,11 @@ def read_node_labels(location: Location) -> tuple[np.ndarray, np.ndarray | None]
     labels : ndarray of shape (n,)
         Labels as integers or strings.
     names : ndarray of shape (n,), str, or None
-        Content of the column ``node`` or ``name``.
+        Content of the column ``node``, ``name``, ``id`` or without a name.
     """
     with location.reading(), at_hand(location, "labels") as (file, format):
         if format.delimited:
-            return read_table(file)
+            return read_table(file, nodes=True)
         assert format.labels is not None
         return format.labels(file), None
 

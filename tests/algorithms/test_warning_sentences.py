@@ -28,7 +28,7 @@ from mgclust.algorithms.common.preparation import warnings_of_distances
 from mgclust.algorithms.communities import clusterer as communities
 from mgclust.algorithms.communities.evidence import Evidence
 from mgclust.algorithms.communities.evidence import doubts_of as doubts_of_communities
-from mgclust.algorithms.communities.initial_labels import taken_in_order
+from mgclust.algorithms.communities.initial_labels import mostly_unknown, taken_in_order
 from mgclust.algorithms.density_peaks.result_warnings import CHOSEN_BY, RowCounts, warnings_of
 from mgclust.algorithms.density_peaks.topography.significance import Peaks
 from mgclust.algorithms.fuzzy_c_means.result_warnings import problems_of
@@ -223,6 +223,7 @@ def of_communities(rng):
             found = Evidence(first, stability, abs(real(rng)) if first is None else None, number(rng))
             yield from doubts_of_communities(found, draws.mean() * rng.random(), objective)
     yield taken_in_order()
+    yield mostly_unknown(number(rng), number(rng))
 
 
 def parcels(rng):

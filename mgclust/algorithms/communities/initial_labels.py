@@ -18,7 +18,7 @@ from mgclust.outside.quoting import shortened
 from mgclust.outside.rooted_files import RootedFile
 from mgclust.results.result import load_result
 
-__all__ = ["fixed_nodes", "initial_labels", "taken_in_order"]
+__all__ = ["fixed_nodes", "initial_labels", "mostly_unknown", "taken_in_order"]
 
 LEAST_BOUND = 100_000  # labels may be up to this number in any graph; in larger graphs, below the number of nodes
 
@@ -72,7 +72,12 @@ def initial_labels(given: Any, graph: Graph) -> tuple[np.ndarray, list[Doubt]]:
             f"init={labels[wrong][0]} for {'a node' if names is not None else f'node {int(wrong.argmax())}'} should be "
             f"from -1 to {bound - 1}; number the communities from 0."
         )
-    return labels.astype(np.int32) if names is None else _by_name(names, labels, graph), doubts
+    if names is None:
+        return labels.astype(np.int32), doubts
+    found, known = _by_name(names, labels, graph)
+    if 2 * known < len(names):
+        doubts.append(mostly_unknown(len(names), known))
+    return found, doubts
 
 
 def fixed_nodes(given: Any, graph: Graph, labels: np.ndarray) -> np.ndarray:
@@ -139,6 +144,12 @@ def taken_in_order() -> Doubt:
     return Doubt(f"{text}columns node and label, or a result directory.", DataWarning)
 
 
+def mostly_unknown(names: int, known: int) -> Doubt:
+    """Return the doubt about labels of which most name nodes that the graph does not have."""
+    text = f"init names {names:,} nodes, but the graph has only {known:,} of them, and ignores the other labels; check "
+    return Doubt(f"{text}that both have the same names.", DataWarning)
+
+
 def _read_result_or_labels(path: str | RootedFile, graph: Graph) -> tuple[np.ndarray, Any]:
     """Read labels, and the names of their nodes if the path is a result of a graph with names, else None."""
     location = Location.of(path)
@@ -169,23 +180,27 @@ def _naming(parameter: str) -> Iterator[None]:
         raise InputError(f"{parameter} (--{parameter}): {str(error).removeprefix('labels=')}") from error
 
 
-def _by_name(names: Iterable[Any], labels: np.ndarray, graph: Graph) -> np.ndarray:
-    """Return the label of each node of the graph; -1 for nodes whose name is not in `names`."""
+def _by_name(names: Iterable[Any], labels: np.ndarray, graph: Graph) -> tuple[np.ndarray, int]:
+    """Return the label of each node of the graph (-1 if its name is not in `names`), and the number of known names."""
     nodes = range(graph.n_nodes) if graph.names is None else graph.names.tolist()
     if isinstance(names, np.ndarray):
-        nodes = [str(node) for node in nodes] if names.dtype.kind == "U" else nodes  # a table holds text
-        names = names.tolist()
+        text, names = names.dtype.kind == "U", names.tolist()
+        if text:  # a table, perhaps with blanks around names
+            nodes = [str(node) for node in nodes]
+            there = set(nodes)
+            names = [name if name in there else name.strip() for name in names]
     label_of = dict(zip(_as_names(names, graph), labels.tolist(), strict=True))
     if len(label_of) < len(labels):
         twice = next(name for name, count in Counter(_as_names(names, graph)).items() if count > 1)
         raise InputError(f"init names node {shortened(repr(twice))} more than once; give each node one label.")
     found = np.array([label_of.get(node, -1) for node in nodes], np.int32)
-    if len(label_of) and not any(node in label_of for node in nodes):
+    known = sum(node in label_of for node in nodes)
+    if len(label_of) and not known:
         raise InputError(
             f"init names {len(label_of)} nodes, such as {shortened(repr(next(iter(label_of))))}, but the graph has "
             "none of them; give labels of this graph's nodes (see node_names_)."
         )
-    return found
+    return found, known
 
 
 def _column(values: Any) -> np.ndarray:

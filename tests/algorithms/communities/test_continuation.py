@@ -235,10 +235,11 @@ def test_a_table_is_matched_by_its_names(kind, tmp_path):
     names = before.node_names_ if kind != "numbers" else np.arange(34)
     lines = [f"{name},{label}" for name, label in zip(names.tolist(), before.labels_.tolist(), strict=True)]
     expected = fit(graph, init=before.labels_).labels_
-    for title, separator in (("node,label", ","), ("Label;Name", ";")):
+    for title, separator in (("node,label", ","), ("Label;Name", ";"), ("id , label", " , "), (",label", ",")):
         shuffled = [*np.random.default_rng(0).permutation(lines[1:]).tolist(), "stranger,3"]
         if separator == ";":
             shuffled = [";".join(line.split(",")[::-1]) for line in shuffled]
+        shuffled = [line.replace(",", separator) for line in shuffled]
         (tmp_path / "labels.csv").write_text("\n".join([title, *shuffled]))
         model = fit(graph, init=str(tmp_path / "labels.csv"))
         assert np.array_equal(model.labels_[1:], expected[1:])  # the first node had no label
@@ -249,6 +250,22 @@ def test_a_table_is_matched_by_its_names(kind, tmp_path):
     (tmp_path / "others.csv").write_text("node,label\nx,0\ny,1\n")
     with pytest.raises(InputError, match="init names 2 nodes, such as 'x', but the graph has none of them"):
         fit(graph, init=tmp_path / "others.csv")
+    (tmp_path / "others.csv").write_text("\n".join(["node,label", *lines[:3], *(f"x{i},0" for i in range(4))]))
+    with pytest.warns(DataWarning, match="init names 7 nodes, but the graph has only 3 of them"):
+        fit(graph, init=tmp_path / "others.csv")
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("vertex,label\n0,1\n", "has the columns vertex, label, none of them called 'node'; name the column of nodes"),
+        ("node,label\n", "has no labels below its first line"),
+    ],
+)
+def test_a_table_without_nodes_or_labels_is_rejected(content, message, tmp_path):
+    (tmp_path / "labels.csv").write_text(content)
+    with pytest.raises(InputError, match=message):
+        fit(nx.karate_club_graph(), init=tmp_path / "labels.csv")
 
 
 def test_the_result_of_a_job_is_matched_by_name(tmp_path):
