@@ -114,8 +114,8 @@ def read_table(location: Location, *, nodes: bool = False) -> tuple[np.ndarray, 
     if row_column is None:
         if nodes and width > 1:
             raise InputError(
-                f"labels={location.name!r} has the columns {shortened(', '.join(columns))}, none of them called 'node'; "
-                "name the column of nodes 'node', or keep only the labels."
+                f"labels={location.name!r} has the columns {shortened(', '.join(columns))}, none of them called "
+                "'node'; name the column of nodes 'node', or keep only the labels."
             )
         return labels, None
     rows = _numbers([fields[row_column].strip() for _, fields in table])
