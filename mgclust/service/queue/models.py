@@ -47,6 +47,9 @@ __all__ = [
 ]  # fmt: skip
 
 
+# Page size of a new SQLite database. With SQLite's default, 4,096, the first search after the machine has started takes
+# twice as long, because a search of 100,000 jobs reads an index of 26 MB page by page.
+PAGE_BYTES = 8192
 WAL_BYTES = 16 << 20  # size to which SQLite's log shrinks after it was larger
 WRITE_TIMEOUT_SECONDS = 20.0  # wait limit of a transaction
 MAX_SUMMARY_PARAMETERS, MAX_VALUE_CHARACTERS = 12, 60  # parameters of a job in lists
@@ -442,7 +445,7 @@ def _prepare_sqlite(connection: Any, record: Any) -> None:
     cursor = connection.cursor()
     wait = f"busy_timeout={WRITE_TIMEOUT_SECONDS * 1000:.0f}"
     size = f"journal_size_limit={WAL_BYTES}"
-    for pragma in (wait, "journal_mode=WAL", size, "synchronous=FULL", "foreign_keys=ON"):
+    for pragma in (wait, f"page_size={PAGE_BYTES}", "journal_mode=WAL", size, "synchronous=FULL", "foreign_keys=ON"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 

@@ -67,6 +67,17 @@ first_token(engine, Path(sys.argv[2]))
 """
 
 
+def test_pages_of_a_new_database_are_large(tmp_path):
+    """A search after the start of the machine reads many of them from the disk."""
+    engine = open_database(f"sqlite:///{tmp_path / 'service.db'}")
+    migrate(engine)
+    with reading(engine) as session:
+        found = [
+            session.connection().exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("page_size", "journal_mode")
+        ]
+    assert found == [8192, "wal"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_several_web_processes_that_start_on_nothing(kind, tmp_path):
