@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def photograph(running: Running, browser: Browser, folder: Path) -> None:
-    """Write both pictures."""
+    """Write the pictures."""
     ann = running.client("ann")
     np.save(folder / "rings.npy", make_gaussian_rings().X)
     np.save(folder / "clusters.npy", make_gaussian_clusters().X)
@@ -66,6 +66,15 @@ def photograph(running: Running, browser: Browser, folder: Path) -> None:
     browser.drag(corners)
     browser.wait("!document.querySelector('#save').disabled")
     keep(browser, "service-decision.png")
+
+    values = {"n_clusters": list(range(11, 19))}
+    sweep = ann.sweep("fuzzy-c-means", folder / "rings.npy", values, report=False, name="rings")
+    for each in sweep.jobs:
+        each.wait()
+    browser.resize(1100, 760)
+    browser.open(f"{running.url}/?sweep={sweep.id}")
+    browser.wait("!document.querySelector('#sweep-best').hidden")
+    keep(browser, "service-sweep.png")
 
 
 def keep(browser: Browser, name: str) -> None:
