@@ -3,8 +3,8 @@
 A service with two slots runs on this machine. A headless Chromium gets clicks and keys; a list or a file
 field is set by script, and counts as two clicks. `clicks` counts presses of the mouse, `keys` counts texts that are
 typed and keys that are pressed. The seconds of a task end when its result is shown; they are wall time, so nothing else
-should run. The first item starts `mgclust serve` in a folder without jobs, and its kernels have been compiled by
-earlier jobs.
+should run. The first item starts `mgclust serve` several times in a folder without jobs, after a job has compiled the
+kernels. Its seconds and steps are those of the median start.
 
     python -m benchmarks.service.tasks --out benchmarks/results/service/tasks.json
 
@@ -18,7 +18,6 @@ import os
 import pty
 import re
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from benchmarks.support import record as bench
 
@@ -39,6 +39,7 @@ from support.browser import Browser, sign_in
 from support.service_process import Running
 
 ALLOWED_SECONDS = 8.0
+STARTS = 5
 PATIENCE_SECONDS = 240.0  # of a machine that does much else
 ALLOWED_BYTES = {"page of a job, 600 rows": 150_000, "page of a job, 100,000 rows": 500_000, "list": 40_000}
 SWEPT = {"n_clusters": list(range(2, 32)), "m": [1.5, 2.5]}  # 60 jobs
@@ -94,15 +95,14 @@ class User(Browser):
         self.type(text)
 
     @contextlib.contextmanager
-    def task(self, record: bench.Record, name: str, wanted: int | None, seconds: float | None = None) -> Iterator[None]:
+    def task(self, record: bench.Record, name: str, wanted: int) -> Iterator[None]:
         """Record what is done within."""
         self.clicks = self.keys = 0
         begun = time.perf_counter()
         yield
         took = time.perf_counter() - begun
-        limits: dict[str, Any] = {} if wanted is None else {"wanted_clicks": wanted}
-        ok = (wanted is None or self.clicks <= wanted) and (seconds is None or took <= seconds)
-        record.add(name, clicks=self.clicks, keys=self.keys, seconds=took, **limits, ok=ok)
+        ok = self.clicks <= wanted
+        record.add(name, clicks=self.clicks, keys=self.keys, seconds=took, wanted_clicks=wanted, ok=ok)
 
 
 def main() -> None:
@@ -134,47 +134,74 @@ def main() -> None:
 
 
 def first_result(record: bench.Record, user: User, running: Running, rings: Path) -> None:
-    """From the start of `mgclust serve` in a terminal to the page of a result."""
+    """From the start of `mgclust serve` in a terminal to the page of a result, several times."""
     admin = running.client()
-    job = admin.submit("density-peaks", rings).wait()  # compiles the kernels
-    job.delete()
-    for upload in admin.uploads():
-        admin.delete_upload(upload["id"])
-    running.stop()
+    admin.submit("density-peaks", rings).wait()  # compiles the kernels
+    runs = []
+    for _ in range(STARTS):
+        for job in admin.jobs():
+            job.delete()
+        for upload in admin.uploads():
+            admin.delete_upload(upload["id"])
+        running.stop()
+        runs.append(started(user, running, rings))
+        running.start()
+    runs.sort(key=lambda run: run["steps"]["result"])
+    middle = runs[STARTS // 2]
+    seconds = middle["steps"]["result"]
+    record.add(
+        "serve to the first result", starts=STARTS, clicks=user.clicks, keys=user.keys, seconds=seconds,
+        fewest_seconds=runs[0]["steps"]["result"], **middle, ok=seconds <= ALLOWED_SECONDS,
+    )  # fmt: skip
+
+
+def started(user: User, running: Running, rings: Path) -> dict[str, Any]:
+    """Seconds until each step of one start, and the processor seconds of the service until the last step."""
     ours, theirs = pty.openpty()
     command = [
         sys.executable, "-m", "mgclust", "serve", "--cpu", "--data", str(running.data), "--port", str(running.port),
         "--slots", "2",
     ]  # fmt: skip
-    begun: list[subprocess.Popen[bytes]] = []
+    steps: dict[str, float] = {}
+    user.clicks = user.keys = 0
+    begun = time.perf_counter()
+
+    def step(name: str) -> None:
+        steps[name] = time.perf_counter() - begun
+
+    process = psutil.Popen(command, stdout=theirs, stderr=theirs)
     try:
-        with user.task(record, "serve to the first result", None, ALLOWED_SECONDS):
-            begun.append(subprocess.Popen(command, stdout=theirs, stderr=theirs))
-            os.close(theirs)
-            printed = b""
-            while (link := re.search(rb"open (http://\S+/sign-in#code=\S+)", printed)) is None:
-                printed += os.read(ours, 4096)
-            user.open(link[1].decode())
-            user.clicks += 1  # on the link in the terminal
-            user.wait("!document.querySelector('#go').hidden")
-            user.click("#go")
-            user.wait("document.querySelector('#parameters [data-name=n_clusters]')")
-            user.wait("document.querySelector('#new-job').open")
-            user.choose("#files", rings)
-            user.click("#submission button[type=submit]")
-            user.wait("location.pathname.startsWith('/jobs/')")
-            user.wait(RESULT)
+        os.close(theirs)
+        printed = b""
+        while (link := re.search(rb"open (http://\S+/sign-in#code=\S+)", printed)) is None:
+            printed += os.read(ours, 4096)
+        step("link is printed")
+        user.open(link[1].decode())
+        user.clicks += 1  # on the link in the terminal
+        user.wait("!document.querySelector('#go').hidden")
+        user.click("#go")
+        user.wait("document.querySelector('#parameters [data-name=n_clusters]')")
+        user.wait("document.querySelector('#new-job').open")
+        step("form is shown")
+        user.choose("#files", rings)
+        user.click("#submission button[type=submit]")
+        user.wait("location.pathname.startsWith('/jobs/')")
+        step("job is accepted")
+        user.wait("document.querySelector('#title')?.innerText.includes('SUCCEEDED')")
+        step("job has succeeded")
+        user.wait(RESULT)
+        step("result")
+        family = [process, *process.children(recursive=True)]
+        return {"steps": steps, "processor_seconds": sum(sum(each.cpu_times()[:4]) for each in family)}
+    finally:
         user.run("localStorage.clear()")
         user.open("about:blank")
-    finally:
-        for process in begun:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(60)
-            except subprocess.TimeoutExpired:
-                process.kill()
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(60)
+        except psutil.TimeoutExpired:
+            process.kill()
         os.close(ours)
-    running.start()
 
 
 def with_jobs(record: bench.Record, user: User, url: str, ann: Service, job: RemoteJob, folder: Path) -> None:

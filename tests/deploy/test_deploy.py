@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import ipaddress
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -216,7 +217,7 @@ def test_compose_gives_web_and_runner_all_settings_and_secrets_as_files():
         assert given["environment"]["MGCLUST_SERVICE_CHECKPOINTS"] == "/checkpoints"
         assert given["environment"]["MGCLUST_SERVICE_DATABASE_FILE"] == "/run/secrets/database"
         assert given["environment"]["MGCLUST_SERVICE_OIDC_CLIENT_SECRET_FILE"] == "/run/secrets/openid"
-        assert given["secrets"] == ["database", "openid"]
+        assert given["secrets"] == ["database", "openid"] + ["stores"] * (one == "web")
     assert compose["services"]["postgres"]["environment"]["POSTGRES_PASSWORD_FILE"] == "/run/secrets/postgres_password"
     for secret in compose["secrets"].values():
         assert secret["file"].startswith("./secrets/")
@@ -266,6 +267,8 @@ def test_variables_of_compose_are_those_of_the_example():
     used = dict(re.findall(r"\$\{(\w+)(?::-([^}]*))?", (DEPLOY / "compose" / "compose.yaml").read_text("utf-8")))
     example = (DEPLOY / "compose" / ".env.example").read_text(encoding="utf-8")
     given = dict(re.findall(r"^(\w+)=(.*)$", example, re.MULTILINE))
+    script = (DEPLOY / "compose" / "limit-web.sh").read_text("utf-8")
+    used |= dict(re.findall(r"\(setting (\w+) (\S+)\)", script))
     assert set(used) == set(given) - {"COMPOSE_PROFILES"}
     assert used == {key: given[key] for key in used}
 
@@ -279,18 +282,37 @@ def test_web_of_compose_has_a_way_out_by_one_line_only():
     options = compose["networks"]["outside"]["driver_opts"]
     assert options == {"com.docker.network.bridge.enable_ip_masquerade": "${MGCLUST_WEB_OUTGOING:-false}"}
     assert example["MGCLUST_WEB_OUTGOING"] == "false"
-    # The proxy on the same machine has the first address of the network that the rules of the page name.
-    network = ipaddress.ip_network(example["MGCLUST_SUBNET"])
-    assert str(network[1]) == example["MGCLUST_TRUSTED_PROXIES"]
-    rules = re.findall(
-        r"^sudo iptables .* -s (\S+) ", (DEPLOY / "compose" / "README.md").read_text("utf-8"), re.MULTILINE
-    )
-    assert rules == [str(network)] * 2
+    # The proxy on the same machine has the first address of the network.
+    assert str(ipaddress.ip_network(example["MGCLUST_SUBNET"])[1]) == example["MGCLUST_TRUSTED_PROXIES"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "subnet", "ports"),
+    [
+        ("", "172.30.187.0/24", "443"),
+        ("MGCLUST_SUBNET=10.9.0.0/24\nMGCLUST_WEB_PORTS=443,9000\n", "10.9.0.0/24", "443,9000"),
+    ],
+)
+def test_the_ports_of_web_are_one_setting(tmp_path, lines, subnet, ports):
+    """And only the rules of this service are replaced if the command is repeated."""
+    shutil.copy(DEPLOY / "compose" / "limit-web.sh", tmp_path)
+    (tmp_path / ".env").write_text(f"MGCLUST_PORT=8700\n{lines}")
+    (tmp_path / "iptables").write_text('#!/bin/sh\necho "$@" >> called\n[ "$1" != -N ] && [ "$1" != -C ]\n')
+    (tmp_path / "iptables").chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    subprocess.run([str(tmp_path / "limit-web.sh")], env={"PATH": path}, check=True)
+    called = (tmp_path / "called").read_text().splitlines()
+    assert called[:2] == ["-N MGCLUST-WEB", "-F MGCLUST-WEB"]
+    assert f"-A MGCLUST-WEB -p tcp -m multiport --dports {ports} -j RETURN" in called
+    assert called[-3:] == [
+        "-A MGCLUST-WEB -j DROP",
+        *(f"{what} DOCKER-USER -s {subnet} -j MGCLUST-WEB" for what in ("-C", "-I")),
+    ]
 
 
 def test_the_image_can_do_what_the_service_offers():
     extras = re.search(r"^ARG EXTRAS=(.*)$", (DEPLOY / "docker/Dockerfile").read_text("utf-8"), re.MULTILINE)[1]
-    assert {"service", "sso", "postgres"} <= set(extras.split(","))
+    assert {"service", "sso", "postgres", "s3"} <= set(extras.split(","))
     compose = documents(DEPLOY / "compose" / "compose.yaml")[0]
     lines = (DEPLOY / "docker" / "README.md").read_text("utf-8")
     locks = {path.stem for path in (DEPLOY / "docker" / "locks").iterdir()}

@@ -146,11 +146,11 @@ own_configuration() {
     } >"$root/etc/pip.conf"
 }
 
-# The working tree as it is: what git knows, and new files that it does not ignore.
+# The working tree as it is: what git knows and is still there, and new files that it does not ignore.
 copy_source() {
     rm -rf "$1" && mkdir -p "$1"
     git -C "$SOURCE" ls-files -z --cached --others --exclude-standard -- mgclust deploy pyproject.toml README.md LICENSE |
-        (cd "$SOURCE" && xargs -0 --no-run-if-empty ls -d 2>/dev/null | tar -c -T -) | tar -x -C "$1"
+        (cd "$SOURCE" && { xargs -0 --no-run-if-empty ls -d 2>/dev/null || true; } | tar -c -T -) | tar -x -C "$1"
 }
 
 # make_node: a root with systemd, Slurm, and mgclust in /opt/mgclust.

@@ -33,9 +33,10 @@ def values(parameters: tuple[str, ...]) -> dict[str, Any]:
 
 
 def submit(method: str, rows: str, *parameters: str) -> None:
-    """Send points around some centers; print the number of the job."""
+    """Send points around five centers; print the number of the job."""
     rng = np.random.default_rng(7)
-    points = rng.normal(size=(int(rows), 8)) + 6 * rng.integers(0, 3, (int(rows), 8))
+    centers = 6 * rng.integers(0, 3, (5, 8))
+    points = rng.normal(size=(int(rows), 8)) + centers[rng.integers(0, 5, int(rows))]
     with tempfile.NamedTemporaryFile(suffix=".npy") as file:
         np.save(file, points)
         file.flush()
