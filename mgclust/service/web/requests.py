@@ -137,7 +137,8 @@ class Submission(_Strict):
     name: JobName | None = Field(None, description="Name of the job in lists.")
     tags: Tags = Field(default_factory=list, description="Tags of the job in lists, without spaces, commas and #.")
     key: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
-        None, description="Chosen by the client: a request with the same key does not create a second job."
+        None,
+        description="Chosen by the client: a request with the same key and parameters does not create a second job.",
     )
 
     def check(self) -> None:

@@ -207,6 +207,26 @@ def test_retention_keeps_what_waiting_and_running_jobs_read(engine, settings):
         assert session.get(Upload, needed)  # a job that is kept names it
 
 
+def test_a_key_belongs_to_one_request(engine, settings):
+    """A request with other parameters would get the result of the first one. Files may be sent again."""
+    jobs = WholeQueue(engine, settings)
+    id_, ups = "a" * 32, [upload(engine, settings) for _ in range(2)]
+    orders = [
+        NewJob(id_, ANN, method, {"sources": [{"upload": ups[k % 2]}], "parameters": {"t1": t1}}, 0)
+        for k, (method, t1) in enumerate([("canopy", 2.0), ("canopy", 2.0), ("canopy", 3.0), ("silhouette", 2.0)])
+    ]
+    for _ in range(2):  # also in one batch
+        first, again, other, method = jobs.submit(orders)
+        assert (first.id, again.id) == (id_, id_)
+        for answer in (other, method):
+            assert isinstance(answer, InputError) and f"the key belongs to job {id_}" in str(answer)
+    assert [job.id for job in jobs.submit_sweep(orders[:2])] == [id_, id_]
+    with pytest.raises(InputError, match="give each request its own key"):
+        jobs.submit_sweep(orders)
+    with reading(engine) as session:
+        assert session.get_one(Job, id_).request["parameters"] == {"t1": 2.0}
+
+
 def test_labels_that_are_deleted_after_the_check_of_a_request(engine, settings):
     """The job that would read them is rejected in the transaction that would add it."""
     jobs = WholeQueue(engine, settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import secrets
 import time
@@ -106,7 +107,8 @@ class JobSubmission:
         list
             For each order a job, `TooManyJobs`, `QuotaExceeded`, or `InputError` if an upload, or a job with labels,
             that the request names does not exist. If a job with the same id exists, it is returned: a request that is
-            sent again because its answer was lost does not create a second job.
+            sent again because its answer was lost does not create a second job. If that job has another method or other
+            parameters, the answer is an `InputError`.
         """
         return self._retried(orders, together=False)
 
@@ -136,22 +138,22 @@ class JobSubmission:
             lock_users(session, names)
             jobs: dict[str, Job] = {job.id: job for job in session.scalars(wanted)}
             new: list[dict[str, Any]] = []
-            refused: dict[str, Exception] = {}
+            answers: list[Job | Exception] = []
             room = {name: self._quota(session, name) for name in names}
             self._count_waiting(session)
             now = 0.0
             owners = lock_sources(session, [order.request for order in orders])
             for order in orders:
-                owner = order.caller.name
-                if order.id in jobs:
-                    continue
-                size = row_size(order.request)
-                if refusal := (
+                owner, known, size = order.caller.name, jobs.get(order.id), row_size(order.request)
+                answer = (
                     room[owner].refusal(size) or self._too_many_wait() or missing_source(order.request, owner, owners)
-                ):
-                    if together:
-                        raise refusal
-                    refused[order.id] = refusal
+                    if known is None
+                    else _other_request(known, order) or known
+                )
+                if together and isinstance(answer, Exception):
+                    raise answer
+                if answer is not None:
+                    answers.append(answer)
                     continue
                 room[owner].take(size)
                 self._waiting += 1
@@ -164,10 +166,11 @@ class JobSubmission:
                 }  # fmt: skip
                 new.append(values)
                 jobs[order.id] = Job(**values)
+                answers.append(jobs[order.id])
             if new:
                 # Insert without tracked objects, which would cost more than all other steps.
                 session.connection().execute(insert(Job), new)
-        return [refused.get(order.id) or jobs[order.id] for order in orders]
+        return answers
 
     def add_finished(
         self,
@@ -275,6 +278,20 @@ class JobSubmission:
         if self._waiting < MAX_JOBS_WAITING:
             return None
         return TooManyJobs(f"{MAX_JOBS_WAITING} jobs of all users wait, the maximum; submit again later.")
+
+
+def _other_request(job: Job, order: NewJob) -> InputError | None:
+    """Return the error for a key that was given to a job with other parameters.
+
+    The sources may differ, because a client that sends its request again may have sent its files again as well.
+    """
+    first, second = (
+        json.dumps([method, {name: value for name, value in request.items() if name != "sources"}], sort_keys=True)
+        for method, request in ((job.method, job.request), (order.method, order.request))
+    )
+    if first == second:
+        return None
+    return InputError(f"the key belongs to job {job.id}, which has other parameters; give each request its own key.")
 
 
 def job_id(caller: Caller, key: str | None) -> str:

@@ -32,7 +32,7 @@ ATTEMPT_SECONDS = 600
 SESSION_DAYS = 0.5  # the groups of a user are checked again after this time
 MAX_EXCHANGES = 8  # sign-ins of which the service asks the provider at the same time, one per network
 NETWORK_BITS = 48  # length of the networks of IPv6 that count as one
-MAX_PAUSE_SECONDS = 30.0  # pause of a network after a failed sign-in; the pauses begin with 1 s, and double
+MAX_PAUSE_SECONDS = 10.0  # pause of a network after a failed sign-in; the pauses begin with 1 s, and double
 MAX_FAILURES = 10_000  # networks that are remembered
 
 
@@ -97,7 +97,7 @@ def openid_router(settings: Settings, provider: Provider, audit: Audit) -> APIRo
 
     def failed(request: Request, error: Exception) -> Response:
         sentence = printable(str(error))
-        audit.write(action="openid_refused", source=request.state.address, error=sentence)
+        audit.refused(action="openid_refused", source=request.state.address, error=sentence)
         return sign_in_problem(sentence)
 
     @router.get("")
