@@ -55,8 +55,17 @@ def test_an_address_to_sign_in_asks_first_and_ends_the_former_session(browser, r
     assert not {each["id"] for each in bob.call("GET", "/tokens")} & set(sessions) and len(sessions) == 1
 
 
-def test_without_tls_the_page_asks_before_a_session_of_another_host_begins(browser, running):
-    """Another host of the domain may have set the cookie, and led the browser here with the proof of its user."""
+@pytest.mark.parametrize("ways", [None, '{"error": "too many requests"}'])
+def test_without_tls_the_page_asks_before_a_session_of_another_host_begins(browser, running, ways):
+    """Another host of the domain may have set the cookie, and led the browser here with the proof of its user.
+
+    Somebody at the same address may have used up the requests of this address.
+    """
+    if ways:
+        browser.call("Page.addScriptToEvaluateOnNewDocument", source=f"""
+            const real = window.fetch;
+            window.fetch = (path, how) => path === "/sign-in/ways" ? Promise.resolve(new Response('{ways}'))
+                : real(path, how);""")  # fmt: skip
     secret = running.token_of("ann")[1]
     browser.open(running.url)
     browser.wait("document.querySelector('#token')")

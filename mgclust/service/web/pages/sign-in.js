@@ -15,8 +15,8 @@ async function enter() {
   } else if (kind === "proof") {
     // Without TLS, another host may have set the cookie of this session.
     const { asks } = await (await fetch("/sign-in/ways")).json();
-    if (asks) await offer({ "X-Mgclust-Proof": secret }, () => keepProof(secret));
-    else await arrive(() => keepProof(secret));
+    if (asks === false) await arrive(() => keepProof(secret));
+    else await offer({ "X-Mgclust-Proof": secret }, () => keepProof(secret)); // also if the answer is an error
   } else if (document.getElementById("problem").hidden) {
     throw new Error("This address is not complete; request another with 'mgclust sign-in'.");
   }
