@@ -168,7 +168,8 @@ def test_the_same_bits_on_any_number_of_ranks(weights, ranks, monkeypatch):
     ("graph", "resolution", "least"),
     [
         (nx.star_graph(300), 0.1, 4.0),
-        (nx.star_graph(1000), 0.2, 0.0),
+        (nx.star_graph(1000), 0.2, 2.0),
+        (nx.star_graph(1000), 0.05, 9.5),
         (nx.balanced_tree(30, 2), 0.4, 20.0),
         (nx.complete_bipartite_graph(3, 200), 0.4, 2.5),
     ],
