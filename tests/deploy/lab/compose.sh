@@ -312,7 +312,7 @@ END
     reaches web 8443
     never reaches web 9443
     never reaches runner 443
-    dc exec -T web python -c 'import authlib, joserfc, s3fs'
+    dc exec -T web python -c 'import authlib, joserfc, botocore.auth'
     dc exec -T web mgclust webhook add "http://$OUTSIDE:8443/hook" >/dev/null
     id=$(job submit density-peaks 4000 n_clusters=5)
     job wait "$id" 120
