@@ -1,6 +1,6 @@
 #!/bin/sh
-# Of the connections that web begins, forward only those to the ports of MGCLUST_WEB_PORTS in .env, and to DNS. Run it as root
-# after each boot, and after each change of MGCLUST_WEB_PORTS or MGCLUST_SUBNET.
+# Let web begin connections only to the ports in MGCLUST_WEB_PORTS of .env, and to DNS. Run this script as root after each boot,
+# and after each change of MGCLUST_WEB_PORTS or MGCLUST_SUBNET.
 set -eu
 cd "$(dirname "$0")"
 setting() {

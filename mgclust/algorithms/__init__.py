@@ -58,8 +58,8 @@ __all__ = [
     "silhouette_score",
 ]
 
-# Module and class of each estimator. The modules `options` and `presentation` of the same folder have its declaration
-# and its presentation.
+# Module and class of each estimator. In the same folder, the module `options` has its declaration, and the module
+# `presentation` has its presentation.
 _METHODS = {
     "density-peaks": ("density_peaks.estimator", "DensityPeaks"),
     "affinity-propagation": ("affinity_propagation.estimator", "AffinityPropagation"),
@@ -129,7 +129,7 @@ def declarations() -> Mapping[str, type[Declaration]]:
 
 
 def presentation_of(method: str) -> Presentation:
-    """Return the presentation of a method's results; this does not import the estimators.
+    """Return the presentation of a method's results, without importing the estimators.
 
     Parameters
     ----------

@@ -193,7 +193,7 @@ def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) ->
     migrate(engine)
     check_data_folder(engine, settings.data, adopt)
     with _stopped_by_signals() as stopping, _threads(stopping) as start:
-        if not no_runner:  # before the web process imports its modules: the imports of both take seconds
+        if not no_runner:  # first, because the imports of the runner and of the web process take seconds each
             start(supervise_runner, settings, stopping, functools.partial(click.echo, err=True))
         _serve_pages(settings, engine, stopping, start)
 
@@ -225,8 +225,8 @@ def _serve_pages(settings: Settings, engine: Engine, stopping: threading.Event, 
     if sys.stderr.isatty() and (admin := first_admin(engine)) is not None:  # a code belongs in no log
         code = new_code(engine, admin)
         click.echo(f"open {settings.public_url or url}/sign-in#code={code} (once, within 10 minutes)", err=True)
-    # Exclude the imported modules from garbage collection: it would repeatedly stop all requests for 0.15 s, which was
-    # most of the time that the slowest submits waited.
+    # Exclude the imported modules from garbage collection. Otherwise, each full collection would stop all requests for
+    # 0.15 s, which was most of the time that the slowest submissions waited.
     gc.collect()
     gc.freeze()
     # Each open event stream keeps about 200 objects: a full collection with 800 streams takes 0.09 s.
@@ -276,7 +276,7 @@ def _stopped_by_signals() -> Iterator[threading.Event]:
 
 @contextlib.contextmanager
 def _threads(stopping: threading.Event) -> Iterator[Callable[..., None]]:
-    """Yield a function that starts a thread; at the end, set `stopping` and wait for all threads."""
+    """Yield a function that starts a thread; on exit, set `stopping` and wait for all threads."""
     started = []
 
     def start(work: Callable[..., None], *arguments: Any) -> None:

@@ -80,14 +80,15 @@ def read_table(location: Location, *, nodes: bool = False) -> tuple[np.ndarray, 
     ----------
     location : Location
     nodes : bool
-        Whether the names are read: the column ``node``, ``name``, ``id`` or without a name. If there is no such column,
-        the table must have no other column than ``row`` and the labels.
+        Whether to read the names of nodes, from the column ``node``, ``name`` or ``id``, or a column without a title.
+        A table of several columns then needs such a column, or a column ``row``.
 
     Returns
     -------
     labels : ndarray of shape (n,)
         In the order of the column ``row`` if there is one and no names are read, else in the order of the lines.
     names : ndarray of shape (n,), str, or None
+        None if names are not requested, or no column has them.
     """
     lines = _lines(location)
     first = next((line for line in lines if line.strip()), "")
@@ -101,7 +102,7 @@ def read_table(location: Location, *, nodes: bool = False) -> tuple[np.ndarray, 
     if _is_header(table, column):
         table = table[1:]
     if not table:
-        raise InputError(f"labels={location.name!r} has no labels below its first line; it should hold one per line.")
+        raise InputError(f"labels={location.name!r} has no labels below its first line; add one label per line.")
     for line, fields in table:
         if len(fields) != width or not fields[column].strip():
             raise InputError(
@@ -115,7 +116,7 @@ def read_table(location: Location, *, nodes: bool = False) -> tuple[np.ndarray, 
         if nodes and width > 1:
             raise InputError(
                 f"labels={location.name!r} has the columns {shortened(', '.join(columns))}, none of them called "
-                "'node'; name the column of nodes 'node', or keep only the labels."
+                "'node'; name the column of nodes 'node', or keep only the column of labels."
             )
         return labels, None
     rows = _numbers([fields[row_column].strip() for _, fields in table])

@@ -267,7 +267,7 @@ def read_node_labels(location: Location) -> tuple[np.ndarray, np.ndarray | None]
     labels : ndarray of shape (n,)
         Labels as integers or strings.
     names : ndarray of shape (n,), str, or None
-        Content of the column ``node``, ``name``, ``id`` or without a name.
+        Content of the column ``node``, ``name`` or ``id``, or of the column without a title; None if there is none.
     """
     with location.reading(), at_hand(location, "labels") as (file, format):
         if format.delimited:

@@ -82,9 +82,9 @@ def _parsed(text: str) -> Address | None:
 
 
 def network(address: str, bits: int = 64) -> str:
-    """Return the key of limits for an address; for IPv6, its network of this length.
+    """Return the key by which limits count an address: for IPv6, the network with a prefix of `bits` bits.
 
-    One machine has the addresses of a /64, and one customer often those of a /48.
+    One machine can use all addresses of a /64, and one customer often all addresses of a /48.
     """
     known = _parsed(address)
     if known is None:

@@ -145,9 +145,9 @@ def taken_in_order() -> Doubt:
 
 
 def mostly_unknown(names: int, known: int) -> Doubt:
-    """Return the doubt about labels of which most name nodes that the graph does not have."""
-    text = f"init names {names:,} nodes, but the graph has only {known:,} of them, and ignores the other labels; check "
-    return Doubt(f"{text}that both have the same names.", DataWarning)
+    """Return the doubt that the graph does not have most of the nodes that `init` names."""
+    text = f"init names {names:,} nodes, but the graph has only {known:,} of them, so the other labels are ignored; "
+    return Doubt(f"{text}check that init and the graph use the same node names.", DataWarning)
 
 
 def _read_result_or_labels(path: str | RootedFile, graph: Graph) -> tuple[np.ndarray, Any]:
@@ -185,7 +185,7 @@ def _by_name(names: Iterable[Any], labels: np.ndarray, graph: Graph) -> tuple[np
     nodes = range(graph.n_nodes) if graph.names is None else graph.names.tolist()
     if isinstance(names, np.ndarray):
         text, names = names.dtype.kind == "U", names.tolist()
-        if text:  # a table, perhaps with blanks around names
+        if text:  # names of a table, which may have spaces around them
             nodes = [str(node) for node in nodes]
             there = set(nodes)
             names = [name if name in there else name.strip() for name in names]

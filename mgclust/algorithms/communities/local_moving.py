@@ -95,7 +95,7 @@ def local_moving(level: Level, labels: Array, salt: int, classes: int) -> tuple[
     labels : int32 array of shape (n,)
         Labels below n.
     groups : Level
-        The graph of the communities, with a node for each community.
+        The contracted graph, in which each community is one node.
     """
     steps = []
     while True:

@@ -22,15 +22,15 @@ For the constant Potts model, every second start begins with a cycle that matche
 communities have two or three nodes, and single moves seldom find the heaviest pairs. Starts that are combined have two
 cycles. Larger graphs have two starts, of which the better is kept. One more start moves the nodes in 64 classes,
 because all leaves of a class join their hub at once, and too many of them lower the quality. Graphs of up to 131,072
-edges also have a second set of 16 starts, which moves nodes in 16 classes and is combined separately. At the end, nodes
-of these graphs move in 1,024 classes, nearly one after the other.
+edges also have a second set of 16 starts, which moves nodes in 16 classes and is combined separately. At the end, the
+nodes of these graphs move once more in 1,024 classes, that is, almost one after the other.
 
 If communities are known, local moving begins with them, and there is only this start. Its first sweep checks all nodes,
 because the old graph is not known; later sweeps check only neighbours of moved nodes. Then communities move as a whole;
-if this lowers the modularity, only the moves of nodes are kept. Cycles follow only if more than 5% of the nodes are new
-or have changed their community, if no edge connects two communities, or if moves of nodes at once have lowered the
-modularity. So a small update reads the edges about seven times after they are sorted: in a sweep, three searches for
-connected parts, a contraction, and two sums between communities.
+if this lowers the modularity, only the moves of nodes are kept. Cycles follow only in three cases: more than 5% of the
+nodes are new or have changed their community, no edge connects two communities, or the simultaneous moves of nodes have
+lowered the modularity. So a small update reads the edges about seven times after they are sorted: in one sweep, three
+searches for connected parts, one contraction, and two sums of the weight between communities.
 
 Guarantees. Modularity never falls from one cycle of a start to the next, and the combination is at least as good as the
 best start. Every community is connected, except communities of fixed nodes that no path inside the community connects.
@@ -97,7 +97,7 @@ START_CYCLES, MATCHED_CYCLES = 1, 2  # cycles of starts that are combined; the s
 # A second set of starts for the constant Potts model, in graphs with more than two starts. Moves in more classes suit
 # graphs with hubs, and fewer classes suit other graphs.
 MORE_STARTS, MORE_CLASSES = 16, 16
-NEAR_ONE_CLASSES = 1024  # classes of their last moves, in which nodes of small graphs move nearly one after the other
+NEAR_ONE_CLASSES = 1024  # classes of the last moves in small graphs, whose nodes then move almost one by one
 AGREED_CYCLES = 4  # cycles on the graph of the nodes on which all starts agree
 
 
@@ -227,8 +227,8 @@ class _Search:
             found, needed = Found(*compact(level, first), earlier), True
         else:
             found = found._replace(labels=found.labels[ids])
-            # No node leaves a community alone if its neighbours are all in it. So if no edge connects two communities,
-            # only a cycle can tell whether they should be divided.
+            # A single node does not leave a community that contains all its neighbours. So if no edge connects two
+            # communities, only a cycle can find out whether they should be divided.
             needed = not groups.entries or _many_changed(level, found.labels, known)
         cycles = self._effort.cycles if needed else 0
         return self._cycles(level, found, seed, 1, cycles, members=True)
@@ -287,12 +287,12 @@ class _Search:
 
 
 def _alone(level: Level) -> Array:
-    """Return labels with which each node is a community."""
+    """Return labels that put each node into a community of its own."""
     return level.kernels.xp.arange(level.n, dtype=np.int32)
 
 
 def _by_member(level: Level, labels: Array) -> Array:
-    """Number each community by its smallest node, so that all other nodes can leave it and be alone."""
+    """Label each community with the number of its first node, so that each other node can become a new community."""
     community, first = np.unique(level.kernels.memory.to_host(labels), return_index=True)
     number = np.zeros(int(community.max(initial=0)) + 1, np.int32)
     number[community] = first
@@ -300,10 +300,11 @@ def _by_member(level: Level, labels: Array) -> Array:
 
 
 def _better(level: Level, labels: Array, groups: Level | None, before: Array) -> Found:
-    """Return communities, or those before the moves if they are better; any labels below n.
+    """Return the communities after the moves, or before the moves if their modularity was larger; labels are below n.
 
-    Nodes that move at once do not see each other's moves, so together they may lower the modularity. `groups` is the
-    graph of the communities after the moves, if it is known: it has their modularity without the edges of `level`.
+    Nodes that move simultaneously do not take each other's moves into account, so together they may lower the
+    modularity. `groups` is the contracted graph of the communities after the moves, or None. Their modularity is
+    computed from `groups` if possible, because it is smaller than `level`.
     """
     modularity = modularity_of(level, labels) if groups is None else modularity_of(groups, _alone(groups))
     earlier = modularity_of(level, before)
@@ -313,7 +314,7 @@ def _better(level: Level, labels: Array, groups: Level | None, before: Array) ->
 
 
 def _many_changed(level: Level, labels: Array, known: KnownCommunities) -> bool:
-    """Return whether many nodes are new or in another community."""
+    """Return whether more than the fraction `CHANGED` of the nodes are new or in another community."""
     return count_true(with_initial_ids(level, labels, known) != known.labels) > CHANGED * level.n
 
 

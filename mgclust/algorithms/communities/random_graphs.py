@@ -61,7 +61,7 @@ def rewired(level: Level, seed: int) -> Level:
     upper = row < column
     u, v = comm.all_gather(row[upper]), comm.all_gather(column[upper])
     weights = None if weights is None else comm.all_gather(weights[upper])
-    # The columns of a row are in any order.
+    # The columns of a row have no fixed order, and the exchange depends on the order of the edges.
     order = kernels.xp.argsort((u.astype(np.int64) << 32) | v)
     u, v, weights = u[order], v[order], None if weights is None else weights[order]
     old = _sums(kernels, u, v, weights, level.n)

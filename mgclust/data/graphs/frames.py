@@ -40,7 +40,7 @@ def open_pairs(source: Any, n_nodes: int | None) -> Graph:
         columns = [np.asarray(list(column)) for column in zip(*rows, strict=True)]
     except ValueError as error:  # arrays of different shapes
         raise InputError(
-            f"the graph is a {type(source).__name__} whose items hold arrays; give (edges, weights) or "
+            f"the graph is a {type(source).__name__} whose items contain arrays; give (edges, weights) or "
             "(edges, n_nodes) with an array of edges (m, 2), or pairs of nodes that are numbers or text."
         ) from error
     return _from_columns(columns, n_nodes, "edge list", "give only pairs of nodes")

@@ -80,7 +80,7 @@ def unite(first: int, starts: Array, columns: Array, labels: Array, roots: Array
         v = first + row
         for entry in range(starts[row], starts[row + 1]):
             u = columns[entry]
-            if v < u < stop or roots[u] == roots[v]:  # the row of u also has this entry; or the ends are united already
+            if v < u < stop or roots[u] == roots[v]:  # the row of u also has it, or both are united already
                 continue
             if labels[u] != labels[v]:
                 continue

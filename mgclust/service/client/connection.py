@@ -243,7 +243,7 @@ def check(answer: httpx.Response) -> httpx.Response:
 
 
 def check_id(id_: str, lists: str, length: int = 32) -> str:
-    """Return an id of hexadecimal digits; raise `InputError`, which names the command that `lists` ids, otherwise."""
+    """Return the id if it has `length` hexadecimal digits; else raise `InputError`, which names the command `lists`."""
     if not re.fullmatch(f"[0-9a-f]{{{length}}}", id_):
         raise InputError(f"id={id_[:80]!r} should be {length} characters of 0-9 and a-f; '{lists}' lists ids.")
     return id_

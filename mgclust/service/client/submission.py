@@ -1,4 +1,4 @@
-"""Jobs and sweeps for the service: their files are uploaded, then the request is sent."""
+"""Submission of jobs and sweeps to the service: the client uploads their files, and then sends the request."""
 
 from __future__ import annotations
 

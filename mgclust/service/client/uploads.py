@@ -1,4 +1,4 @@
-"""Files of users for the service: each is sent once, and found again by its content."""
+"""Uploads of files to the service, which recognizes a file by its content, so that each file is sent only once."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Readers:
         self._closing = threading.Event()
 
     def begin(self) -> None:
-        """Load what readers need, which takes seconds; otherwise, the first order begins this and waits for it."""
+        """Start to load the modules of readers; otherwise, the first request would wait seconds for this."""
         self._server.begin()
 
     def close(self) -> None:

@@ -67,7 +67,7 @@ SCOPES = ROLES["admin"]
 DEFAULT_DAYS = 365.0  # lifetime of a new token
 MAX_DAYS = 36_500.0
 DAY_SECONDS = 86_400.0
-MAX_PER_DAY = 1000  # tokens, sessions, codes and links that are made with one token
+MAX_PER_DAY = 1000  # tokens, sessions, codes and links that are made with one token in 24 hours
 MAX_TOKENS = 100  # limit per user for valid tokens, and for invalid tokens that are kept
 USE_RESOLUTION_SECONDS = 3600.0
 TOKEN_PATTERN = re.compile("mgc_[A-Za-z0-9_-]{43}")  # any other text is rejected without a lookup
@@ -269,21 +269,22 @@ def end_made_with(session: Session, ids: Sequence[str], when: float) -> None:
 
 
 def check_daily(session: Session, user: str, origin: str | None) -> None:
-    """Check that few tokens, sessions, codes and links of a user were made within a day with the token `origin`.
+    """Check that a user may create one more token, session, code or link with the token `origin` within 24 hours.
 
-    Each of them may leave a line in the file of revocations, so these are bounded as well.
+    Each of them may add a line to the file of revocations, so this limit also bounds the number of lines.
 
     Raises
     ------
     InputError
+        The user has created `MAX_PER_DAY` of them.
     """
     made = select(func.count()).where(
         Token.user == user, Token.origin == origin, Token.created > time.time() - DAY_SECONDS
     )
     if (session.scalar(made) or 0) >= MAX_PER_DAY:
         raise InputError(
-            f"{user} has made {MAX_PER_DAY} tokens, sessions or links within a day with one token, the maximum; use "
-            "those that are valid, or wait."
+            f"user={user!r} has created {MAX_PER_DAY} tokens, sessions or links with one token within 24 hours, the "
+            "maximum; use those that are still valid, or try again later."
         )
 
 

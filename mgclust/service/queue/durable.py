@@ -26,7 +26,7 @@ def append_durably(path: Path, line: str) -> None:
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
     with os.fdopen(os.open(path, flags, 0o600), "a+b") as file:
         size = file.tell()
-        # If the last line is torn, it must not spoil this line as well.
+        # If a process was killed while it wrote the last line, this line must not continue the incomplete one.
         whole = size == 0 or os.pread(file.fileno(), 1, size - 1) == b"\n"
         file.write((line if whole else f"\n{line}").encode() + b"\n")
         file.flush()

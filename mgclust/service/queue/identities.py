@@ -57,7 +57,7 @@ def caller_of(engine: Engine, settings: Settings, claims: Mapping[str, Any]) -> 
 
 
 def is_of_provider(engine: Engine, name: str) -> bool:
-    """Return whether a user was created by a sign-in at the provider, which has also named the user."""
+    """Return whether a sign-in at the provider has created a user, whose name then comes from the provider."""
     with reading(engine) as session:
         return session.scalar(select(User.identity).where(User.name == name)) is not None
 

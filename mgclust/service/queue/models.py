@@ -47,8 +47,8 @@ __all__ = [
 ]  # fmt: skip
 
 
-# Page size of a new SQLite database. With SQLite's default, 4,096, the first search after the machine has started takes
-# twice as long, because a search of 100,000 jobs reads an index of 26 MB page by page.
+# Page size of a new SQLite database, in bytes. A search of 100,000 jobs reads an index of 26 MB page by page. With
+# SQLite's default of 4,096 bytes, the first search after a start of the machine takes twice as long.
 PAGE_BYTES = 8192
 WAL_BYTES = 16 << 20  # size to which SQLite's log shrinks after it was larger
 WRITE_TIMEOUT_SECONDS = 20.0  # wait limit of a transaction

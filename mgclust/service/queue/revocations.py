@@ -2,7 +2,7 @@
 
 A backup of the database holds tokens that were revoked after it was made. So each revocation is also a line of the file
 ``revocations`` in the data folder, and each start applies the lines again. A restore has to leave this file in place.
-A start also drops the lines that no backup needs any more: everything that they name has expired.
+A start also removes the lines whose tokens, sessions and links have expired, because no backup needs them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ IDS_PER_QUERY = 500
 
 @contextlib.contextmanager
 def _locked(data: Path) -> Iterator[None]:
-    """Exclude other processes, of which one may rewrite the file while another adds a line."""
+    """Hold the lock of the file: without it, one process could rewrite the file while another adds a line."""
     with open(data / LOCK, "w", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o600)) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -48,18 +48,19 @@ def keep(data: Path, **what: Any) -> None:
     data : Path
         The data folder.
     **what
-        ``token=ID`` of a revoked token, which also ends what was made with it; ``session=ID`` of a session, code or
-        link that has ended, with which nothing was made; both with ``expires=SECONDS`` since 1970, or None. Or
-        ``user=NAME`` with ``disabled=True`` or ``False``.
+        One of three. ``token=ID``: a revoked token; everything that was made with it also ends. ``session=ID``: a
+        session, code or link that has ended, with which nothing was made. ``user=NAME``: a user, with ``disabled=True``
+        or ``False``. A token or session also needs ``expires=SECONDS`` (since 1970), or None if it does not expire.
     """
     if "token" in what and what["expires"] is not None:
-        what["expires"] = max(what["expires"], time.time() + DAY_SECONDS * MAX_LINK_DAYS)  # its links may expire later
+        # Links that were made with the token may expire later.
+        what["expires"] = max(what["expires"], time.time() + DAY_SECONDS * MAX_LINK_DAYS)
     with _locked(data):
         append_durably(data / FILE, json.dumps(what))
 
 
 def reapply(engine: Engine, data: Path) -> None:
-    """Revoke again what a restored database has forgotten, and drop the lines that have passed."""
+    """Repeat the revocations that a restored database lacks, and remove the lines that have expired."""
     if not (data / FILE).exists():
         return
     with _locked(data):
@@ -83,7 +84,7 @@ def _needed(lines: Sequence[str], passed: float) -> list[dict[str, Any]]:
     """Return the last line of each token, session and disabled user, unless it expired before the time `passed`."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for line in lines:
-        with contextlib.suppress(ValueError, TypeError, KeyError):  # a torn line of a process that was killed
+        with contextlib.suppress(ValueError, TypeError, KeyError):  # an incomplete line of a process that was killed
             what = parse_json(line)
             kind = "token" if "token" in what else "session" if "session" in what else "user"
             key = (kind, str(what[kind]))

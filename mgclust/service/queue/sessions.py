@@ -108,9 +108,10 @@ def begin(engine: Engine, caller: Caller, days: float = SESSION_DAYS) -> tuple[s
 
 
 def _make_room(session: Any, user: str, origin: str | None) -> None:
-    """Delete old sessions and codes of a user that have ended, and end the oldest of `origin` if it has begun many.
+    """Delete ended sessions and codes of a user, and end the oldest ones of the token `origin` if they are too many.
 
-    So a token, which may have few scopes, ends no session that another token has begun.
+    Only ended ones that are older than a day are deleted. Sessions that another token has begun are not ended, because
+    `origin` may have fewer scopes than that token.
     """
     check_daily(session, user, origin)
     own, now = (Token.user == user, Token.kind.in_(("session", "code"))), time.time()

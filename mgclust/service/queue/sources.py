@@ -263,10 +263,10 @@ def find_uploads(
 
 
 def lock_sources(session: Session, requests: Iterable[dict[str, Any]]) -> dict[tuple[str, str], str]:
-    """Lock the uploads, and the jobs with labels, that requests name until the transaction ends; return their owners.
+    """Lock the uploads of requests, and the jobs whose labels they need, until the transaction ends.
 
-    Sources that do not exist are left out. A deletion of one of them waits, and then finds the job. So a source and a
-    job that needs it never pass each other.
+    Returns the owners of these sources, without sources that do not exist. A concurrent deletion of a source waits for
+    the lock, and then finds the job that needs the source. So a job is never queued without its source.
     """
     named = sorted({each for request in requests for each in _kept_sources(request) if ID_PATTERN.fullmatch(each[1])})
     found: dict[tuple[str, str], str] = {}
@@ -281,7 +281,7 @@ def lock_sources(session: Session, requests: Iterable[dict[str, Any]]) -> dict[t
 
 
 def missing_source(request: dict[str, Any], owner: str, owners: dict[tuple[str, str], str]) -> InputError | None:
-    """Return the error for the first source of a request that its owner does not have, by `lock_sources`."""
+    """Return the error for the first source that `owner` does not own; `owners` comes from `lock_sources`."""
     missing = next((each for each in _kept_sources(request) if owners.get(each) != owner), None)
     return None if missing is None else InputError((NO_UPLOAD if missing[0] == "upload" else NO_JOB).format(missing[1]))
 

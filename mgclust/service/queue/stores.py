@@ -11,9 +11,10 @@ The setting `stores` is the path of a TOML file, which only the service's accoun
     secret = "..."
     users = ["ann", "bob"]
 
-The web process reads an object with one request, which these credentials sign, and it becomes an upload of the user,
-with the same limits. The credentials reach no job, no answer and no log. A user names an object below the prefix;
-``{user}`` in it stands for the user's name. Messages do not quote the store's own messages, which may hold addresses.
+The web process reads an object with one request, which is signed with these credentials. The object becomes an upload
+of the user, with the limits of uploads. The credentials reach no job, no answer and no log. A user names an object
+below the prefix; ``{user}`` in the prefix stands for the user's name. Messages do not quote the store's own messages,
+which may contain addresses.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ __all__ = ["Store", "read_object", "read_stores"]
 MAX_PATH = 1_024  # characters of an object's path
 PART_BYTES = 8 * 2**20
 CONNECT_SECONDS, READ_SECONDS = 5, 20
-START_SECONDS = 30.0  # time until a store must have answered; and, for the rest, bytes per second on average:
-MIN_BYTES_PER_SECOND = 2**20
+START_SECONDS = 30.0  # time limit until a store answers
+MIN_BYTES_PER_SECOND = 2**20  # adds 1 s per MiB to the time limit for the whole object
 MAX_READING = 4  # objects that are read at the same time
 
 _reading: set[str] = set()  # users whose objects are being read by this process
@@ -62,7 +63,7 @@ class Store(NamedTuple):
     prefix: str = ""
     users: tuple[str, ...] | None = None  # None: all users
     region: str = "us-east-1"
-    names_from_provider: bool = False  # whether `users` and {user} hold for users whom an OpenID provider has named
+    names_from_provider: bool = False  # whether they may use a store with `users` or {user}
 
     def is_for(self, user: str, of_provider: bool) -> bool:
         """Return whether a user may use the store."""
@@ -185,7 +186,7 @@ async def _parts(store: Store, user: str, name: str, path: str, limit: int) -> A
                 answer = await client.send(client.build_request("GET", url, headers=headers), stream=True)
             try:
                 if answer.status_code in (403, 404):
-                    raise InputError(f"{shown} does not exist, or the service may not read it.")
+                    raise InputError(f"{shown} does not exist, or the service may not read it; check the path.")
                 if answer.status_code != 200:  # the body of this answer is not read
                     raise RunFailed(
                         f"store={name!r} did not send the object (status {answer.status_code}); try again later."
@@ -206,7 +207,7 @@ async def _parts(store: Store, user: str, name: str, path: str, limit: int) -> A
                 await answer.aclose()
     except (InputError, TooLarge, RunFailed):
         raise
-    except Exception as error:  # of httpx: its messages may hold addresses
+    except Exception as error:  # its message may contain addresses
         raise RunFailed(f"store={name!r} did not send the object ({type(error).__name__}); try again later.") from None
 
 

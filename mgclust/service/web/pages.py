@@ -130,7 +130,7 @@ def add_pages(app: FastAPI) -> None:
 
 
 def unless_known(request: Request, answer: Response) -> Response:
-    """Return the answer, or only its tag if the browser has this version already."""
+    """Return the answer, or only its ETag if the browser already has this version."""
     tag = answer.headers["etag"]
     if request.headers.get("if-none-match", "").removeprefix("W/") == tag:
         return Response(status_code=304, headers={"ETag": tag})

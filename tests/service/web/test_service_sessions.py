@@ -149,7 +149,7 @@ def test_signing_in_and_out_without_end_has_a_limit(served, engine, monkeypatch)
         _, proof = begin(served, token)
         assert served.delete(SESSION, headers=proof).status_code == 200
     answer = served.post(SESSION, headers=shown(token))
-    assert answer.status_code == 400 and "30 tokens, sessions or links within a day" in answer.text
+    assert answer.status_code == 400 and "30 tokens, sessions or links with one token" in answer.text
     assert served.post(f"{SESSION}/codes", headers=shown(token)).status_code == 400
     begin(served, other)  # a stolen token does not keep its user out
     assert [each["kind"] for each in served.get("/api/v1/tokens", headers=shown(token)).json()].count("session") == 1

@@ -158,7 +158,7 @@ class ComputedSimilarities(Similarities):
                 self._add_by_label(labels, scale, total)
 
     def _add_by_label(self, labels: Array, scale: float, out: Array) -> None:
-        """Compute the pairs of some labels on each rank; every rank has all rows."""
+        """Add the sums of the labels of this rank; each rank has all rows, so one rank per label is enough."""
         xp, context = self.context.kernels.xp, self.context
         order = xp.argsort(labels, kind="stable")
         sizes = np.bincount(context.kernels.memory.to_host(labels))

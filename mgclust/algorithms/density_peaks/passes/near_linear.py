@@ -38,7 +38,7 @@ RHO_TOLERANCE = 1e-6
 BYTES_PER_CELL = 40
 CELLS_PER_ROW = 32
 MIN_CELLS, MAX_CELLS = 1 << 21, 1 << 24
-COLUMNS = 1 << 22  # columns of a call that sums rows directly: with few rows, shorter calls leave a GPU idle
+COLUMNS = 1 << 22  # columns per call that sums few rows directly; with fewer columns, a GPU would be mostly idle
 
 
 def is_taken(shape: tuple[int, int], metric: Metric, algorithm: str) -> bool:

@@ -5,7 +5,7 @@ score lower.
 
 ::
 
-    number_choice.py   a table of scores for several numbers of parcels, and the number that has the best evidence
+    number_choice.py   a table of scores for several numbers of parcels, and the choice of one number
       null_parcels.py  parcels that ignore the series, for comparison
       scores.py        homogeneity, silhouettes, connected pieces, agreement of halves
       boundaries.py    the distance-controlled boundary coefficient (DCBC)

@@ -1,7 +1,7 @@
 """The number of parcels that the series support.
 
-`evaluate` makes a table of all scores for several numbers of parcels, also for the parcels of `null_parcels`, which
-ignore the series. `chosen` picks one of these numbers.
+`evaluate` makes a table of all scores for several numbers of parcels. For comparison, the table also has scores of the
+parcels of `null_parcels`, which ignore the series. `chosen` picks one of these numbers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Changes of jobs by users: names, cancellation and deletion; and how a job waits or ends."""
+"""Changes of jobs by users (names, cancellation and deletion), and functions that queue or finish a job."""
 
 from __future__ import annotations
 

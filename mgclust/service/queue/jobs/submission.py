@@ -105,10 +105,10 @@ class JobSubmission:
         Returns
         -------
         list
-            For each order a job, `TooManyJobs`, `QuotaExceeded`, or `InputError` if an upload, or a job with labels,
-            that the request names does not exist. If a job with the same id exists, it is returned: a request that is
-            sent again because its answer was lost does not create a second job. If that job has another method or other
-            parameters, the answer is an `InputError`.
+            For each order, the job or an error: `TooManyJobs`, `QuotaExceeded`, or `InputError` if an upload of the
+            request, or a job whose labels it needs, does not exist. If a job with the same id exists, this job is
+            returned. So a request that is sent again because its answer was lost does not create a second job. If this
+            job has another method or other parameters, the error is an `InputError`.
         """
         return self._retried(orders, together=False)
 
@@ -120,7 +120,7 @@ class JobSubmission:
         TooManyJobs, QuotaExceeded
             The owner has reached a limit.
         InputError
-            An upload, or a job whose labels are needed, was deleted.
+            An upload, or a job whose labels are needed, does not exist.
         """
         return [job for job in self._retried(orders, together=True) if isinstance(job, Job)]
 
@@ -281,7 +281,7 @@ class JobSubmission:
 
 
 def _other_request(job: Job, order: NewJob) -> InputError | None:
-    """Return the error for a key that was given to a job with other parameters.
+    """Return the error for a key of a job that has another method or other parameters, else None.
 
     The sources may differ, because a client that sends its request again may have sent its files again as well.
     """
@@ -291,7 +291,9 @@ def _other_request(job: Job, order: NewJob) -> InputError | None:
     )
     if first == second:
         return None
-    return InputError(f"the key belongs to job {job.id}, which has other parameters; give each request its own key.")
+    return InputError(
+        f"the key belongs to job {job.id}, which has another method or other parameters; give each request its own key."
+    )
 
 
 def job_id(caller: Caller, key: str | None) -> str:

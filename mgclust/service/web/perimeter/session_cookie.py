@@ -19,8 +19,8 @@ PROOF_HEADER = "X-Mgclust-Proof"
 def cookie_of(settings: Settings, what: str, path: str) -> dict[str, Any]:
     """Return the name and the attributes of a cookie.
 
-    Over TLS, the prefix ``__Host-`` keeps other hosts of the same domain from setting the cookie. Such a cookie has the
-    path ``/``. Without TLS, a browser accepts the cookie from these hosts, so the page asks before it begins a session.
+    Over TLS, the prefix ``__Host-``, which requires the path ``/``, keeps other hosts of the same domain from setting
+    the cookie. Without TLS, these hosts can set it, so the sign-in page asks the user before a session begins.
 
     Parameters
     ----------

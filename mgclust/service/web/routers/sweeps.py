@@ -53,11 +53,11 @@ def _records(sweep: SweepSubmission, caller: Caller, backend: Backend) -> list[d
     for submission in submissions:
         check_request(submission, caller, backend)
         record = submission.to_record() | {"vary": list(sweep.vary)}
-        # The records are about as long as the first one. So a sweep that is too large costs one record.
+        # All records are about as long as the first one, so a sweep that is too large is rejected after one record.
         if not records and (size := len(json.dumps(record)) * len(submissions)) > MAX_RECORD_BYTES * 8:
             raise InputError(
-                f"the {len(submissions)} jobs take {size:,} bytes in the queue, more than {MAX_RECORD_BYTES * 8:,}; "
-                "name fewer sources, or shorter names."
+                f"the {len(submissions)} jobs of the sweep take {size:,} bytes in the queue, and the maximum is "
+                f"{MAX_RECORD_BYTES * 8:,}; give fewer values, fewer sources or shorter names."
             )
         records.append(record)
     return records
@@ -66,7 +66,7 @@ def _records(sweep: SweepSubmission, caller: Caller, backend: Backend) -> list[d
 @router.post("", status_code=201)
 async def submit_sweep(sweep: SweepSubmission, caller: Submitter, backend: BackendDep) -> SweepView:
     """Submit a job for each combination of values: all jobs, or none."""
-    records = await run_in_threadpool(_records, sweep, caller, backend)  # other requests do not wait meanwhile
+    records = await run_in_threadpool(_records, sweep, caller, backend)  # so that other requests need not wait
     parameters = [{"sources": [], "parameters": record["parameters"]} for record in records]
     await check_files([records[0], *parameters], caller, backend)  # the jobs differ only in parameters
     id_ = job_id(caller, sweep.key and f"sweep {sweep.key}")

@@ -30,29 +30,30 @@ __all__ = ["openid_router"]
 
 ATTEMPT_SECONDS = 600
 SESSION_DAYS = 0.5  # the groups of a user are checked again after this time
-MAX_EXCHANGES = 8  # sign-ins of which the service asks the provider at the same time, one per network
-NETWORK_BITS = 48  # length of the networks of IPv6 that count as one
-MAX_PAUSE_SECONDS = 10.0  # pause of a network after a failed sign-in; the pauses begin with 1 s, and double
-MAX_FAILURES = 10_000  # networks that are remembered
+MAX_EXCHANGES = 8  # sign-ins that wait for the provider at the same time, at most one per network
+NETWORK_BITS = 48  # prefix length of an IPv6 network, whose addresses count as one
+MAX_PAUSE_SECONDS = 10.0  # longest pause after failed sign-ins of a network; the first pause is 1 s, and each doubles
+MAX_FAILURES = 10_000  # networks whose failures are remembered
 
 
 class _Exchanges:
-    """The sign-ins of which the service asks the provider now, and the networks whose last sign-ins failed."""
+    """The sign-ins that wait for the provider now, and the networks whose last sign-ins failed."""
 
     def __init__(self) -> None:
         self._open: set[str] = set()
-        self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()  # number, and when the next may begin
+        self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()  # number of failures, end of the pause
         self._lock = threading.Lock()
 
     @contextlib.contextmanager
     def of(self, address: str) -> Iterator[None]:
-        """Count a sign-in of a network, which has one at a time and waits after failures.
+        """Allow one sign-in of a network at a time, and none during the pause after a failure.
 
-        So a person with many addresses does not keep others from signing in.
+        So a person with many addresses cannot keep others from signing in.
 
         Raises
         ------
         RateLimited
+            Another sign-in of the network waits for the provider, too many sign-ins wait, or the pause has not ended.
         """
         key = network(address, NETWORK_BITS)
         with self._lock:
