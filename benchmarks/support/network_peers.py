@@ -18,7 +18,7 @@ class Found(NamedTuple):
     """What a peer found."""
 
     labels: np.ndarray
-    seconds: float  # of the search alone: their graph is built before
+    seconds: float  # processor time of the search alone: their graph is built before
     dendrogram: Any  # of fastgreedy, else None
 
 
@@ -42,7 +42,7 @@ class Peers:
         takes seconds, and makes two iterations on larger graphs, where it takes minutes.
         """
         random.seed(seed)  # igraph draws from there
-        start, dendrogram = time.perf_counter(), None
+        start, dendrogram = time.process_time(), None
         if name == "fastgreedy":
             dendrogram = self.graph.community_fastgreedy()
             clusters = dendrogram.as_clustering()
@@ -56,7 +56,7 @@ class Peers:
             kind = leidenalg.ModularityVertexPartition
             iterations = -1 if self.graph.ecount() <= TO_THE_END else 2
             clusters = leidenalg.find_partition(self.graph, kind, n_iterations=iterations, seed=seed)
-        seconds = time.perf_counter() - start
+        seconds = time.process_time() - start
         return Found(np.asarray(clusters.membership, np.int32), seconds, dendrogram)
 
 

@@ -208,7 +208,9 @@ def _weight_scale(context: Context, directed: bool) -> tuple[WeightScale | None,
 
     def facts(x: Array) -> Array:
         weight = x[..., 2]
-        return xp.stack([weight.sum(axis=1), (weight != xp.rint(weight)).sum(axis=1).astype(np.float64)], axis=1)
+        with np.errstate(over="ignore"):  # an infinite sum is rejected below
+            total = weight.sum(axis=1)
+        return xp.stack([total, (weight != xp.rint(weight)).sum(axis=1).astype(np.float64)], axis=1)
 
     total, broken = (float(value) for value in context.sum_over_blocks(facts))
     if not math.isfinite(total):

@@ -99,3 +99,9 @@ def test_more_than_fits_is_refused_with_what_would():
 def test_modularity_of_named_nodes_is_refused_by_a_sentence(labels):
     with pytest.raises(InputError, match="of node names; give one integer for each of the graph's n_nodes=3 nodes"):
         modularity([(0, 1), (1, 2)], labels, client=None)
+
+
+@pytest.mark.filterwarnings("error")
+def test_weights_whose_sum_overflows_are_rejected_without_a_warning_of_numpy():
+    with pytest.raises(InputError, match="the sum of all weights overflows float64; rescale the weights"):
+        Communities(device="cpu", client=None).fit(weights(1e308, 1e308, 1e308, 1e308))
