@@ -175,6 +175,8 @@ def test_a_choice_saved_twice_is_one_job(running, ann, job):
     with ThreadPoolExecutor(3) as pool:
         ids = list(pool.map(save, ["k"] * 3))
     assert {*ids, save("k")} == {ids[0]} != {save("l")}
+    with pytest.raises(InputError, match="has other centres; give each request its own key"):
+        ann.call("POST", f"/jobs/{job.id}/centers/save", json={"n_clusters": 3, "key": "k"})
     assert len(ann.jobs(limit=1000)) == before + 2
     assert {path.name for path in (running.data / "jobs").iterdir() if path.name.startswith(ids[0])} == {ids[0]}
 

@@ -75,7 +75,7 @@ class SecurityHeaders:
                     *message["headers"],
                     *HEADERS,
                     (b"content-security-policy", policy(path).encode()),
-                    (b"cache-control", b"no-store" if path.startswith("/api/") else b"no-cache"),
+                    (b"cache-control", b"no-store" if path.startswith(("/api/", "/sign-in/")) else b"no-cache"),
                 ]
             await send(message)
 

@@ -201,14 +201,17 @@ def save_as_job(
     Raises
     ------
     InputError
-        The choice is invalid, as in `preview`; or the source, which labels and pictures need, has vanished or changed.
+        The choice is invalid, as in `preview`; the key belongs to a job with other centres; or the source, which labels
+        and pictures need, has vanished or changed.
     QuotaExceeded
         The owner of the parent has reached a limit.
     """
     id_ = job_id(caller, centers.key and f"{parent.id} {centers.key}")
-    if (known := JobLists(engine).get(caller, id_)) is not None:
-        return known
     given = centers.given()
+    if (known := JobLists(engine).get(caller, id_)) is not None:
+        if known.request["centers"] != given:
+            raise InputError(f"the key belongs to job {id_}, which has other centres; give each request its own key.")
+        return known
     method = declarations()[parent.method]
     before = {*method.center_parameters, *method.discarded_by_centers}
     parameters = {name: v for name, v in parent.request["parameters"].items() if name not in before}

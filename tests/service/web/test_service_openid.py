@@ -104,6 +104,7 @@ def test_a_sign_in(http, fake):
     cookies = answer.headers.get_list("set-cookie")
     assert all("HttpOnly" in each and "Secure" in each for each in cookies) and len(cookies) == 2
     assert all(each.startswith("__Host-") and "Path=/;" in each and "Domain" not in each for each in cookies)
+    assert answer.headers["cache-control"] == "no-store"  # its address has the proof
     # PKCE: the challenge went to the provider's page, and the verifier to its token endpoint.
     sent = fake.sent[0]
     assert fake.query["code_challenge_method"] == ["S256"] and fake.query["response_type"] == ["code"]

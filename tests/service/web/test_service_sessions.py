@@ -211,3 +211,20 @@ def test_a_token_of_a_header_is_the_one_that_counts(served, engine, tmp_path):
     headers = proof | shown(access.new_token(engine, "ann")[1])
     assert served.get(SESSION, headers=headers).json()["user"] == "ann"
     assert served.get(SESSION, headers=proof | {"Authorization": "Basic x"}).status_code in (200, 401)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("/tokens", {"day": 1}), ("/tokens", {"days": 1, "scope": ["read"]}), ("/users", {"name": "eve", "roles": "user"}),
+     ("/webhooks", {"url": "https://x.example/", "secret": "s"})],
+)  # fmt: skip
+def test_a_name_that_is_misspelt_makes_nothing(served, engine, tmp_path, path, body):
+    """A token of a day would be one of a year."""
+    admin = shown((tmp_path / "token").read_text().strip())
+    before = [served.get(f"/api/v1{each}", headers=admin).json() for each in ("/tokens", "/users", "/webhooks")]
+    answer = served.post(f"/api/v1{path}", json=body, headers=admin)
+    assert answer.status_code == 422 and "not permitted" in answer.text
+    after = [served.get(f"/api/v1{each}", headers=admin).json() for each in ("/tokens", "/users", "/webhooks")]
+    assert [[each.get("id") for each in part] for part in after] == [
+        [each.get("id") for each in part] for part in before
+    ]

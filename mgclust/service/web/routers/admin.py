@@ -21,12 +21,16 @@ router = APIRouter()
 class NewUser(BaseModel):
     """A user to create."""
 
+    model_config = ConfigDict(extra="forbid")
+
     name: str
     role: str = "user"
 
 
 class NewToken(BaseModel):
     """A token to create."""
+
+    model_config = ConfigDict(extra="forbid")
 
     user: str | None = Field(
         None, description="User of the new token; by default the user of the token that sends the request."
@@ -108,6 +112,8 @@ async def show_health(caller: Administrator, backend: BackendDep) -> dict[str, A
 
 class Pin(BaseModel):
     """The pin of a job or an upload, which is then kept after the retention time."""
+
+    model_config = ConfigDict(extra="forbid")
 
     pinned: bool = True
 

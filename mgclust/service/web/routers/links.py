@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends
 from fastapi.responses import FileResponse
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
 from mgclust.base.errors import InputError
@@ -29,6 +29,8 @@ SHOWN = ("method", "state", "created", "started", "finished", "scores", "warning
 
 class NewLink(BaseModel):
     """A link to create."""
+
+    model_config = ConfigDict(extra="forbid")
 
     days: float = Field(7.0, description="Days until the link expires, at most 365.")
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from fastapi import APIRouter
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from mgclust.service.audit import note
 from mgclust.service.queue import webhooks
@@ -15,6 +15,8 @@ router = APIRouter(prefix="/webhooks")
 
 class NewWebhook(BaseModel):
     """A webhook to add."""
+
+    model_config = ConfigDict(extra="forbid")
 
     url: str
 
