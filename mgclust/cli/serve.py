@@ -193,7 +193,7 @@ def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) ->
     migrate(engine)
     check_data_folder(engine, settings.data, adopt)
     with _stopped_by_signals() as stopping, _threads(stopping) as start:
-        if not no_runner:  # first, because the imports of the runner and of the web process take seconds each
+        if not no_runner:  # first, so that its imports and those of the web process overlap: both take seconds
             start(supervise_runner, settings, stopping, functools.partial(click.echo, err=True))
         _serve_pages(settings, engine, stopping, start)
 

@@ -209,7 +209,7 @@ def _delete_expired_uploads(engine: Engine, settings: Settings, first: float) ->
         if session.scalars(old.limit(1)).first() is None:
             return
     with writing(engine) as session:
-        # Lock the uploads first, so that no job that needs one is submitted now; see `sources.lock_sources`.
+        # Lock the uploads first, so that no job that needs one is submitted meanwhile; see `sources.lock_sources`.
         found = session.scalars(old.order_by(Upload.id).with_for_update(skip_locked=True)).all()
         owners = {upload.owner for upload in found}
         requests = select(cast(Job.request, Text)).where(Job.owner.in_(owners)).execution_options(yield_per=1000)

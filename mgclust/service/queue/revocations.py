@@ -48,7 +48,7 @@ def keep(data: Path, **what: Any) -> None:
     data : Path
         The data folder.
     **what
-        One of three. ``token=ID``: a revoked token; everything that was made with it also ends. ``session=ID``: a
+        One of these. ``token=ID``: a revoked token; everything that was made with it also ends. ``session=ID``: a
         session, code or link that has ended, with which nothing was made. ``user=NAME``: a user, with ``disabled=True``
         or ``False``. A token or session also needs ``expires=SECONDS`` (since 1970), or None if it does not expire.
     """

@@ -63,7 +63,7 @@ class Store(NamedTuple):
     prefix: str = ""
     users: tuple[str, ...] | None = None  # None: all users
     region: str = "us-east-1"
-    names_from_provider: bool = False  # whether they may use a store with `users` or {user}
+    names_from_provider: bool = False  # whether `users` and {user} may match names from an OpenID provider
 
     def is_for(self, user: str, of_provider: bool) -> bool:
         """Return whether a user may use the store."""

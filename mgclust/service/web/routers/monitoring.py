@@ -25,6 +25,6 @@ def metrics(caller: Reader, backend: BackendDep) -> PlainTextResponse:
 
 @router.get("/sign-in/ways")
 def ways_to_sign_in(backend: BackendDep) -> JSONResponse:
-    """Answer whether users may sign in at an OpenID provider, and whether the page asks first."""
+    """Answer whether users may sign in at an OpenID provider, and whether the page asks before a session begins."""
     settings = backend.settings
     return JSONResponse({"openid": bool(settings.oidc_issuer), "asks": not settings.is_secure})
