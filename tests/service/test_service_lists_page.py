@@ -212,6 +212,39 @@ def test_silhouettes_with_one_click(browser, running, jobs):
     assert browser.errors == []
 
 
+def test_silhouettes_use_the_distance_of_the_clustering(browser, running):
+    ivy = running.client("ivy")
+    rows = np.random.default_rng(0).random((30, 3)) + 0.1
+    similarities = -((rows[:, None] - rows) ** 2).sum(-1)
+    angles = ivy.submit("density-peaks", rows, n_clusters=2, metric="cosine", name="angles", report=False).wait()
+    given = ivy.submit("affinity-propagation", similarities, affinity="precomputed", report=False).wait()
+    sign_in(browser, running, "ivy", f"/jobs/{given.id}")
+    browser.wait("document.querySelector('#actions a')")
+    assert browser.run("document.querySelector('#actions').innerText") == "Edit and run again"
+    browser.open(f"{running.url}/jobs/{angles.id}")
+    browser.wait("document.querySelector('#actions button')")
+    assert browser.run("document.querySelector('#title').innerText").startswith("angles")
+    assert browser.run("document.title").startswith("angles")
+    browser.click("#actions button")
+    browser.wait(f"location.pathname.startsWith('/jobs/') && !location.pathname.endsWith('{angles.id}')")
+    job = ivy.job(browser.run("location.pathname.split('/').pop()"))
+    assert job.info["request"]["parameters"]["metric"] == "cosine"
+    assert browser.errors == []
+
+
+def test_close_values_of_a_parameter_are_shown_as_different(browser, running, points):
+    close = [
+        running.client("ivy").submit("density-peaks", points, dc=dc, report=False) for dc in (0.1234561, 0.1234562)
+    ]
+    sign_in(browser, running, "ivy", f"/compare?ids={close[0].id},{close[1].id}")
+    browser.wait("document.querySelector('#facts .different')")
+    rows = browser.run("Array.from(document.querySelectorAll('#facts .different'), (row) => row.innerText)")
+    assert any("0.1234561" in row and "0.1234562" in row for row in rows)
+    browser.open(f"{running.url}/jobs/{close[0].id}")
+    browser.wait("document.querySelector('#request').innerText.includes('0.1234561')")
+    assert browser.errors == []
+
+
 @pytest.mark.slow
 def test_twenty_rows_in_900_pixels_and_little_weight(browser, running, jobs):
     eve = running.client("eve")

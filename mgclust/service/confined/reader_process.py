@@ -163,9 +163,10 @@ def agreement(order: dict[str, Any]) -> dict[str, Any]:
         if loaded.labels is None:
             notes.append(f"{name} is a result of {loaded.method}, which has no labels.")
         found.append((loaded.labels, loaded.source.get("sha256")))
-    if len({len(labels) for labels, _ in found if labels is not None}) > 1:
+    lengths = {len(labels) for labels, _ in found if labels is not None}
+    if len(lengths) > 1:
         notes.append("The jobs have different numbers of rows; only jobs with equally many rows are compared.")
-    elif len({source for labels, source in found if labels is not None}) > 1:
+    if len({(len(labels), source) for labels, source in found if labels is not None}) > len(lengths):
         notes.append("The jobs read different data: check that their rows are the same.")
     matrix: list[list[float | None]] = [[None] * len(found) for _ in found]
     for (k, (one, _)), (m, (other, _)) in itertools.combinations_with_replacement(enumerate(found), 2):

@@ -339,6 +339,12 @@ def test_labels_of_jobs_are_compared(ann, served, engine, settings, models):
     assert told["ari"][3] == [None] * 4
     assert f"job {ids[3][:8]} is PENDING and has no result." in told["notes"]
     assert any("different numbers of rows" in note for note in told["notes"])
+    assert not any("different data" in note for note in told["notes"])
+    other = FuzzyCMeans(2, client=None, device="cpu").fit(X + 1)  # as many rows as two others
+    other.result_.source["sha256"] = "of other data"
+    ids[3] = saved(settings, engine, ann, other)
+    notes = ann.post("jobs/compare", json={"ids": ids}).json()["notes"]
+    assert [any(words in note for note in notes) for words in ("different data", "different numbers")] == [True, True]
     bob = as_user(served, engine, "bob")
     assert bob.post("jobs/compare", json={"ids": ids}).status_code == 404
     for wrong in (ids[:1], ids * 3):

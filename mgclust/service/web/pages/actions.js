@@ -11,7 +11,7 @@ export function showActions(where, job, methods) {
   edit.href = `/?from=${encodeURIComponent(job.id)}`;
   const found = [edit];
   const reads = methods[job.method]?.reads;
-  if (job.state === "SUCCEEDED" && reads === "rows" && methods.silhouette && !WITHOUT_LABELS.includes(job.method)) {
+  if (job.state === "SUCCEEDED" && reads === "rows" && methods.silhouette && !WITHOUT_LABELS.includes(job.method) && metricOf(job) !== null) {
     const button = element("button", "Silhouettes");
     button.type = "button";
     button.title = "Submit a job that measures how well each row fits into its cluster.";
@@ -26,12 +26,18 @@ export function showActions(where, job, methods) {
   where.replaceChildren(...found);
 }
 
+// Return the distance of a clustering, undefined if it is the default; null if its data are similarities.
+function metricOf(job) {
+  const { metric, affinity } = job.request.parameters || {};
+  return affinity?.startsWith("precomputed") ? null : metric || affinity;
+}
+
 async function silhouettes(button, job) {
   button.disabled = true;
   const { sources, mask, confounds, options, resources } = job.request;
   const request = {
     method: "silhouette", sources, mask, confounds, options, resources, key: newKey(),
-    parameters: { labels: { job: job.id, name: `labels of job ${job.id.slice(0, 8)}` } },
+    parameters: { labels: { job: job.id, name: `labels of job ${job.id.slice(0, 8)}` }, metric: metricOf(job) },
     ...(job.name ? { name: `Silhouettes of ${job.name}`.slice(0, 100) } : {}),
   };
   try {

@@ -28,19 +28,19 @@ function head(where, first) {
   where.replaceChildren(row);
 }
 
-function text(value) {
+function text(value, words = figure) {
   if (value === undefined || value === null) return "";
-  if (typeof value === "object") return Array.isArray(value) ? value.map(text).join(", ") : sourceName(value);
-  return figure(value);
+  if (typeof value === "object") return Array.isArray(value) ? value.map((each) => text(each, words)).join(", ") : sourceName(value);
+  return words(value);
 }
 
 // Return rows of facts: a name, and the value of each job.
 function facts() {
   const rows = [["method", jobs.map((job) => job.method)], ["state", jobs.map((job) => job.state)]];
   rows.push(["files", jobs.map((job) => job.request.sources.map(sourceName).join(", "))]);
-  const more = (group, title) => {
+  const more = (group, title, words = String) => {
     const names = new Set(jobs.flatMap((job) => Object.keys(group(job) || {})));
-    for (const name of names) rows.push([title(name), jobs.map((job) => text((group(job) || {})[name]))]);
+    for (const name of names) rows.push([title(name), jobs.map((job) => text((group(job) || {})[name], words))]);
   };
   const withDefault = (job) => ({ ...defaults(job), ...job.request.parameters });
   more(withDefault, (name) => name);
@@ -52,7 +52,7 @@ function facts() {
   rows.push(["seconds", jobs.map((job) => (job.finished && job.started ? figure(Number((job.finished - job.started).toPrecision(3))) : ""))]);
   rows.push(["warnings", jobs.map((job) => (job.warnings || []).join(" "))]);
   const scoreTitle = (name) => jobs.map((job) => methods[job.method]?.scores[name]).find(Boolean) || name.replaceAll("_", " ");
-  more((job) => Object.fromEntries(Object.entries(job.scores || {}).filter(([, value]) => typeof value !== "object" || value === null)), scoreTitle);
+  more((job) => Object.fromEntries(Object.entries(job.scores || {}).filter(([, value]) => typeof value !== "object" || value === null)), scoreTitle, figure);
   return rows;
 }
 

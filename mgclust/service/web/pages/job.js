@@ -25,9 +25,9 @@ function complain(error) {
 
 function describe(job) {
   last = job;
-  document.title = `${job.method} ${job.state} - mgclust`;
+  document.title = `${job.name || job.method} ${job.state} - mgclust`;
   const state = element("span", job.state, `state ${job.state}`);
-  by("title").replaceChildren(`${methodInfo.title || job.method} `, state);
+  by("title").replaceChildren(`${job.name || methodInfo.title || job.method} `, state);
   const about = [`Submitted ${timeOf(job.created)}`, `by ${job.owner}`];
   if (job.attempt > 1) about.push(`attempt ${job.attempt}`);
   if (job.started) about.push(`${job.finished ? "took" : "running for"} ${duration((job.finished || Date.now() / 1000) - job.started)}`);
@@ -67,10 +67,10 @@ function describeProgress(job) {
 
 function requestOf(job) {
   const told = [["job", job.id], ["method", job.method]];
-  for (const [name, value] of Object.entries(job.request.parameters || {})) told.push([name, value?.upload || value?.path ? sourceName(value) : figure(value)]);
-  for (const [name, value] of Object.entries(job.request.centers || {})) told.push([`centres: ${name}`, figure(value)]);
-  for (const [name, value] of Object.entries(job.request.options || {})) told.push([name, figure(value)]);
-  for (const [name, value] of Object.entries(job.request.resources || {})) told.push([name, figure(value)]);
+  for (const [name, value] of Object.entries(job.request.parameters || {})) told.push([name, value?.upload || value?.path || value?.job ? sourceName(value) : String(value)]);
+  for (const [name, value] of Object.entries(job.request.centers || {})) told.push([`centres: ${name}`, String(value)]);
+  for (const [name, value] of Object.entries(job.request.options || {})) told.push([name, String(value)]);
+  for (const [name, value] of Object.entries(job.request.resources || {})) told.push([name, String(value)]);
   for (const source of job.request.sources || []) told.push(["source", sourceName(source)]);
   if (job.request.mask) told.push(["mask", sourceName(job.request.mask)]);
   for (const name of ["confounds", "surfaces", "atlas"]) {
