@@ -131,8 +131,11 @@ def health(as_json: bool) -> None:
 
 
 def _pin(kind: str, id_: str, pinned: bool, as_json: bool) -> None:
+    service = connect_service()
+    if kind == "job":
+        id_ = service.job(id_).id  # the first characters suffice
     path = f"/{'uploads' if kind == 'upload' else 'jobs'}/{quote(id_, safe='')}/pin"
-    answer = connect_service().call("PUT", path, json={"pinned": pinned})
+    answer = service.call("PUT", path, json={"pinned": pinned})
     click.echo(
         json.dumps({"id": id_} | answer) if as_json else printable(f"{id_} {'stays' if pinned else 'may expire'}")
     )

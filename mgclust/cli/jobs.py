@@ -60,17 +60,19 @@ def _table(rows: list[list[str]]) -> str:
 
 
 def _listed(jobs: list[RemoteJob]) -> str:
-    """Format a list of jobs: short ids, files, and the progress, the scores or the error."""
+    """Format a list of jobs: short ids, files, names, changed parameters, and the progress, scores or error."""
     shown = next(n for n in range(MIN_SHOWN, 33) if n == 32 or len({job.id[:n] for job in jobs}) == len(jobs))
-    rows = [["ID", "CREATED", "STATE", "METHOD", "FILE", "OUTCOME"]]
+    rows = [["ID", "CREATED", "STATE", "METHOD", "FILE", "NAME", "PARAMETERS", "OUTCOME"]]
     for job in jobs:
         info = job.info
         files = list(info.get("sources") or ())
         more = (info.get("n_sources") or len(files)) - 1
         file = f"{files[0]}{f' and {more} more' if more > 0 else ''}" if files else ""
-        row = [job.id[:shown], date(info["created"]), info["state"], info["method"], file, _outcome(info)]
-        rows.append([printable(cell) for cell in row])
-    return _table(rows)
+        changed = ", ".join(f"{name}={value}" for name, value in (info.get("parameters") or {}).items())
+        row = [job.id[:shown], date(info["created"]), info["state"], info["method"], file, info.get("name") or ""]
+        rows.append([printable(cell) for cell in (*row, changed, _outcome(info))])
+    kept = [k for k, cells in enumerate(zip(*rows[1:], strict=True)) if any(cells) or k == len(rows[0]) - 1]
+    return _table([[row[k] for k in kept] for row in rows])
 
 
 def _outcome(info: dict[str, Any]) -> str:
@@ -166,6 +168,7 @@ def _submit(method: Any, parameters: dict[str, Any], command: list[str], **given
     if varied:
         made = service.sweep(method.method, sources, _values(method, varied), **how)
         if wait:
+            click.echo(f"'mgclust sweep {made.id}' shows all jobs of the sweep", err=True)  # also if one of them fails
             for job in made.jobs:
                 _wait(job)
             made.refresh()
@@ -311,7 +314,11 @@ def jobs(
     elif listed:
         click.echo(_listed(listed))
     else:
-        click.echo("there are no jobs; 'mgclust submit METHOD INPUT' sends one", err=True)
+        filtered = any((state, search, method, tag))
+        says = (
+            "no job matches; 'mgclust jobs' lists all" if filtered else "there are no jobs; 'mgclust submit' sends one"
+        )
+        click.echo(says, err=True)
 
 
 @click.command("status", context_settings=CONTEXT)

@@ -88,13 +88,21 @@ def test_from_the_command_line(call, hal, points):
     assert call("compare-jobs", *ids).out.count("1.0000") == 2
     listed = json.loads(call("jobs", "--tag", "cli", "--search", "swept", "--sort", "-score:n_clusters", "--json").out)
     assert [job["scores"]["n_clusters"] for job in listed] == [15, 9]
+    lines = call("jobs", "--tag", "cli").out.splitlines()
+    assert lines[0].split()[5:] == ["NAME", "PARAMETERS", "OUTCOME"]
+    assert sum("swept" in line and "n_clusters=15" in line for line in lines) == 1
+    assert "no job matches" in call("jobs", "--tag", "other").err
     made = call("submit", "silhouette", str(points), "--labels", f"job:{ids[0][:12]}", "--no-report", "--wait").out
     assert hal.job(made.strip()).info["request"]["parameters"]["labels"]["job"] == ids[0]
     assert json.loads(call("rename", ids[0], "--name", "x", "--tag", "a", "--json").out)["tags"] == ["a"]
     for wrong, says in (("n-clusters", "should be NAME=VALUE"), ("unknown=1", "is not a parameter"),
                         ("n-clusters=x", "n_clusters"), ("halo=perhaps", "true or false")):  # fmt: skip
         assert says in call("submit", "density-peaks", str(points), "--sweep", wrong, code=2).err
-    call("sweep", sweep, "--cancel")
-    call("sweep", sweep, "--delete")
+    failing = call(*words, "--sweep", "n-clusters=5000,15", code=2).err.partition("'mgclust sweep ")[2][:32]
+    assert json.loads(call("sweep", failing, "--json").out)["vary"] == {"n_clusters": [5000, 15]}
+    hal.find_sweep(failing).jobs[1].wait()
+    for id_ in (sweep, failing):
+        call("sweep", id_, "--cancel")
+        call("sweep", id_, "--delete")
     hal.job(made.strip()).delete()
     assert hal.jobs() == []

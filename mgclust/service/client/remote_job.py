@@ -163,7 +163,9 @@ class RemoteJob:
             Id of the link, as `links` lists it.
         """
         if not re.fullmatch("[0-9a-f]{16}", id_):
-            raise InputError(f"id={id_[:80]!r} should be 16 characters of 0-9 and a-f; 'mgclust share' lists ids.")
+            raise InputError(
+                f"id={id_[:80]!r} should be 16 characters of 0-9 and a-f; 'mgclust share ID --list' lists ids."
+            )
         self._service.call("DELETE", f"/jobs/{self.id}/links/{id_}")
 
     def log(self) -> str:

@@ -371,7 +371,7 @@ def test_commands(command, engine, settings):
     assert json.loads(command("queue", "--json").output)[0]["id"] == job.id
     assert "runner: none; 1 slots" in command("health").output
     assert json.loads(command("health", "--json").output)["jobs"]["PENDING"] == 1
-    assert f"{job.id} stays" in command("pin", job.id).output
+    assert f"{job.id} stays" in command("pin", job.id[:8]).output
     assert f"{sent} stays" in command("pin", sent, "--upload").output
     assert f"{job.id} may expire" in command("unpin", job.id).output
     assert "no such upload" in str(command("pin", job.id, "--upload").exception)
