@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ class ShownProgress:
     def __init__(self) -> None:
         self.stage, self.printed = "", 0.0
         self.bar: Any = None
+        self._warnings = warnings.catch_warnings()
 
     def __enter__(self) -> ShownProgress:
         if sys.stderr.isatty():
@@ -41,9 +43,12 @@ class ShownProgress:
             self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
             self.task = self.bar.add_task("open", total=None, details="", pace="")
             self.bar.start()
+        self._warnings.__enter__()
+        warnings.showwarning = lambda message, *_, **__: self._warn(str(message))  # such as a lost worker
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self._warnings.__exit__(None, None, None)
         if self.bar is not None:
             self.bar.stop()
 

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import click
@@ -22,7 +23,7 @@ import mgclust.algorithms
 from mgclust import DensityPeaks, cli, load_result, open_dataset
 from mgclust.algorithms import Option
 from mgclust.algorithms.declaration import PLACE
-from mgclust.base.errors import InsufficientMemoryError, RunCancelled, WorkerLost
+from mgclust.base.errors import InsufficientMemoryError, RetryWarning, RunCancelled, WorkerLost
 from mgclust.params import Anything, Boolean, Bytes, Choice, Integer, Real, check_parameters
 from mgclust.results.result import Result
 from oracles import density_peaks as reference
@@ -116,6 +117,21 @@ def refused(call, *args, code=2):
     assert "Traceback" not in err
     assert sorted(os.listdir()) == before
     return lines[0]
+
+
+def test_warnings_during_a_run_are_lines_without_the_place_in_the_code(mgclust_, monkeypatch):
+    plain = Fake.fit_dataset
+
+    def fit_dataset(self, *arguments, **named):
+        warnings.warn("worker w of rank 1 was lost.", RetryWarning, stacklevel=2)
+        return plain(self, *arguments, **named)
+
+    monkeypatch.setattr(Fake, "fit_dataset", fit_dataset)
+    shown = warnings.showwarning
+    code, _, err = mgclust_("run", "fake", "points.npz", "-o", "out", "--n-clusters", 3)
+    assert code == 0, err
+    assert [line[9:] for line in err.splitlines() if "lost" in line] == ["warning: worker w of rank 1 was lost."]
+    assert warnings.showwarning is shown
 
 
 def test_run_writes_a_whole_result_and_says_so(mgclust_):
@@ -552,6 +568,7 @@ def test_a_signal_while_writing_leaves_nothing(number, code):
 
 SLOW_RANK = """
 import time
+import warnings
 from mgclust.engine import context
 stage = context.Context.stage
 def slow(self, name):
