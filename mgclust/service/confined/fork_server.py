@@ -138,7 +138,6 @@ class ForkServer:
 
     def _kill(self) -> None:
         if self._process is not None:
-            self._control.close()
             with contextlib.suppress(psutil.Error):
                 # A child stopped right after its fork may not yet have asked the kernel to end it with its parent.
                 own = [] if self._adopt else self._process.children()
@@ -147,6 +146,7 @@ class ForkServer:
                     with contextlib.suppress(psutil.Error):
                         child.kill()
                 self._process.wait(ANSWER_TIMEOUT_SECONDS)
+            self._control.close()  # not before: a fork server whose "ready" was not read would print an error
 
     def _popen(self, *options: str, **streams: Any) -> psutil.Popen:
         return psutil.Popen(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 
 import numpy as np
 import psutil
@@ -193,3 +194,12 @@ def test_what_attempts_leave_is_buried(server, tmp_path):
     # While its threads are still ending, it cannot be waited for: the runner looks every few seconds.
     wait_for(lambda: runner._kill_descendants() or not psutil.pid_exists(process.pid))
     assert psutil.Process(server.pid).is_running()
+
+
+def test_a_stop_before_the_first_fork_prints_nothing(capfd, monkeypatch):
+    server = begun()
+    wait_for(lambda: server._readable(0))
+    kill = server._process.kill
+    monkeypatch.setattr(server._process, "kill", lambda: (time.sleep(1), kill()))
+    server.close()
+    assert capfd.readouterr().err == ""
