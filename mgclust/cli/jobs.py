@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mgclust.base.errors import InputError, printable
+from mgclust.base.errors import InputError, MgclustError, printable
 from mgclust.base.progress import progress_text
 from mgclust.cli.options import CONTEXT, FiniteRange, as_json_option, connect_service, date, mlflow_option
 from mgclust.cli.output import ShownProgress
@@ -166,15 +166,22 @@ def _submit(method: Any, parameters: dict[str, Any], command: list[str], **given
         "tags": list(tags), **parameters,
     }  # fmt: skip
     if varied:
+        failed: list[MgclustError] = []
         made = service.sweep(method.method, sources, _values(method, varied), **how)
         if wait:
             click.echo(f"'mgclust sweep {made.id}' shows all jobs of the sweep", err=True)  # also if one of them fails
             for job in made.jobs:
-                _wait(job)
+                try:
+                    _wait(job)
+                except MgclustError as error:  # the other jobs of the sweep go on
+                    failed.append(error)
             made.refresh()
         click.echo(json.dumps(made.info) if as_json else printable(made.id))
         for job in made.jobs if mlflow else ():
-            job.log_to_mlflow(mlflow)
+            if job.state == "SUCCEEDED":
+                job.log_to_mlflow(mlflow)
+        if failed:
+            raise type(failed[0])(f"{len(failed)} of {len(made.jobs)} jobs did not succeed; the first: {failed[0]}")
         return
     job = service.submit(method.method, sources, **how)
     if wait:

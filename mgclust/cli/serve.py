@@ -9,6 +9,7 @@ import gc
 import math
 import os
 import signal
+import socket
 import stat
 import sys
 import threading
@@ -65,6 +66,20 @@ def _check_place(settings: Settings) -> None:
     except DBAPIError as error:
         reason = str(error.orig).strip().split("\n")[0].rstrip(".")
         raise InputError(f"the database cannot be used: {reason}; start it, or change --database.") from error
+
+
+def _check_address(settings: Settings) -> None:
+    """Reject an address at which this process cannot listen, before any process starts."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        with socket.create_server((settings.host, settings.port), family=family):
+            pass
+    except OSError as error:
+        reason = str(error.strerror).partition(" (while")[0]
+        raise InputError(
+            f"--host {settings.host} --port {settings.port} cannot be used: {reason}; stop the program that listens "
+            "there, or give an address of this machine and a free port (--port 0: any)."
+        ) from error
 
 
 def _check_shared_memory(settings: Settings) -> None:
@@ -188,6 +203,7 @@ def serve(roots: tuple[str, ...], no_runner: bool, adopt: bool, **given: Any) ->
     os.umask(0o077)  # only this account may read the files of users
     settings = _settings(roots, given)
     _check_place(settings)
+    _check_address(settings)
     set_cache_folders(settings)
     engine = open_database(settings.database)
     migrate(engine)

@@ -436,3 +436,13 @@ def test_the_service_reads_a_source_of_a_store(answers):
     for path in ("store:", "store:lab", "store:lab/", "store:/rows.npy"):
         with pytest.raises(InputError, match="store:NAME/PATH"):
             Service().submit("canopy", path, t1=2.0, t2=1.0)
+
+
+def test_tags_in_one_text_and_rows_in_lists_are_rejected(answers):
+    with pytest.raises(InputError, match=r"tags='abc' should be a list of texts; give tags=\['abc'\]"):
+        Service().submit("canopy", "x.npy", tags="abc")
+    with pytest.raises(InputError, match="tags='abc' should be a list"):
+        Service().rename(ID, tags="abc")
+    with pytest.raises(InputError, match=r"sources should be paths, an array or a table; give rows as numpy.array"):
+        Service().submit("canopy", [[1, 2], [3, 4]])
+    assert not answers.requests

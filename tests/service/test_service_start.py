@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -53,6 +56,33 @@ def test_the_runner_starts_before_the_web_process_imports_its_modules(monkeypatc
     assert run_command(["serve", "--cpu"]) == 2
     assert ended.is_set()
     assert "the pages cannot be served." in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("own_folder")
+def test_a_port_in_use_is_rejected_before_anything_starts(capsys):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        assert run_command(["serve", "--cpu", "--port", str(port)]) == 2
+    told = capsys.readouterr().err
+    assert f"error: --host 127.0.0.1 --port {port} cannot be used: Address already in use; stop" in told
+    assert run_command(["serve", "--cpu", "--host", "192.0.2.1"]) == 2
+    assert "--host 192.0.2.1 --port 8700 cannot be used" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_second_service_of_a_folder_says_that_it_waits(tmp_path):
+    running = Running(tmp_path, settings={"slots": 1}, kernels=False)
+    second = [sys.executable, "-m", "mgclust", "serve", "--cpu", "--port", "0", "--data", str(running.data)]
+    try:
+        with subprocess.Popen(second, stderr=subprocess.PIPE, text=True, start_new_session=True) as other:
+            for line in other.stderr:
+                if "another runner computes the jobs of this folder" in line:
+                    break
+            os.killpg(other.pid, signal.SIGINT)  # as Ctrl-C does
+            assert "Traceback" not in other.stderr.read()
+            assert other.wait(30) == 0
+    finally:
+        running.stop()
 
 
 @pytest.mark.slow

@@ -85,6 +85,7 @@ def test_from_the_command_line(call, hal, points):
     ids = [job["id"] for job in shown["jobs"]]
     told = json.loads(call("compare-jobs", *ids, "--json").out)
     assert told["ari"][0][0] == 1.0
+    assert {"ids": ids} | hal.compare(hal.find_sweep(sweep).jobs) == told
     assert call("compare-jobs", *ids).out.count("1.0000") == 2
     listed = json.loads(call("jobs", "--tag", "cli", "--search", "swept", "--sort", "-score:n_clusters", "--json").out)
     assert [job["scores"]["n_clusters"] for job in listed] == [15, 9]
@@ -98,9 +99,11 @@ def test_from_the_command_line(call, hal, points):
     for wrong, says in (("n-clusters", "should be NAME=VALUE"), ("unknown=1", "is not a parameter"),
                         ("n-clusters=x", "n_clusters"), ("halo=perhaps", "true or false")):  # fmt: skip
         assert says in call("submit", "density-peaks", str(points), "--sweep", wrong, code=2).err
-    failing = call(*words, "--sweep", "n-clusters=5000,15", code=2).err.partition("'mgclust sweep ")[2][:32]
+    told = call(*words, "--sweep", "n-clusters=5000,15", code=2).err
+    assert "1 of 2 jobs did not succeed; the first: " in told
+    failing = told.partition("'mgclust sweep ")[2][:32]
     assert json.loads(call("sweep", failing, "--json").out)["vary"] == {"n_clusters": [5000, 15]}
-    hal.find_sweep(failing).jobs[1].wait()
+    assert [job.state for job in hal.find_sweep(failing).jobs] == ["FAILED", "SUCCEEDED"]
     for id_ in (sweep, failing):
         call("sweep", id_, "--cancel")
         call("sweep", id_, "--delete")

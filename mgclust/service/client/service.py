@@ -19,7 +19,7 @@ from mgclust.service.client.accounts import Accounts
 from mgclust.service.client.connection import check_id
 from mgclust.service.client.remote_job import RemoteJob
 from mgclust.service.client.remote_sweep import RemoteSweep
-from mgclust.service.client.submission import Submissions
+from mgclust.service.client.submission import Submissions, tags_of
 
 __all__ = ["Service"]
 
@@ -130,16 +130,16 @@ class Service(Submissions, Accounts):
             New tags. By default, the tags stay.
         """
         changes: dict[str, Any] = {} if name is None else {"name": name}
-        changes |= {} if tags is None else {"tags": list(tags)}
+        changes |= {} if tags is None else {"tags": tags_of(tags)}
         return RemoteJob(self, self.call("PATCH", f"/jobs/{self._whole_id(id_)}", json=changes))
 
-    def compare(self, ids: Sequence[str]) -> dict[str, Any]:
+    def compare(self, ids: Sequence[str | RemoteJob]) -> dict[str, Any]:
         """Compare the labels of 2 to 10 jobs.
 
         Parameters
         ----------
-        ids : sequence of str
-            Ids of the jobs, as in `job`.
+        ids : sequence of str or mgclust.service.client.remote_job.RemoteJob
+            The jobs, or their ids, as in `job`.
 
         Returns
         -------
@@ -147,7 +147,7 @@ class Service(Submissions, Accounts):
             ``ari``: the adjusted Rand index of each pair of jobs, as a list of rows, or None for a pair without one;
             ``notes``: the reasons, and doubts that the rows are the same.
         """
-        whole = [self._whole_id(id_) for id_ in ids]
+        whole = [each.id if isinstance(each, RemoteJob) else self._whole_id(each) for each in ids]
         return dict(self.call("POST", "/jobs/compare", json={"ids": whole}))
 
     def find_sweep(self, id_: str) -> RemoteSweep:

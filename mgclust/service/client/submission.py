@@ -17,7 +17,14 @@ from mgclust.service.client.remote_job import RemoteJob
 from mgclust.service.client.remote_sweep import RemoteSweep
 from mgclust.service.client.uploads import Uploads, with_subject
 
-__all__ = ["Submissions"]
+__all__ = ["Submissions", "tags_of"]
+
+
+def tags_of(given: Sequence[str]) -> list[str]:
+    """Return tags as a list; reject a text, whose characters would each be a tag."""
+    if isinstance(given, str):
+        raise InputError(f"tags={given!r} should be a list of texts; give tags=[{given!r}].")
+    return list(given)
 
 
 class Submissions(Uploads):
@@ -101,7 +108,7 @@ class Submissions(Uploads):
         more = {"mask": mask, "confounds": confounds, "surfaces": surfaces, "atlas": atlas}
         record = {
             "method": method, "options": options or {}, "resources": resources or {}, "priority": priority,
-            "report": report, **({"name": name} if name else {}), **({"tags": list(tags)} if tags else {}),
+            "report": report, **({"name": name} if name else {}), **({"tags": tags} if tags else {}),
         }  # fmt: skip
         return RemoteJob(self, self._send("/jobs", record, sources, more, parameters, remote))
 
@@ -144,6 +151,11 @@ class Submissions(Uploads):
         made: list[str] = []  # ids of new uploads
         file = file_of(sources)
         paths = [] if file else [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
+
+        if "tags" in record:
+            record["tags"] = tags_of(record["tags"])
+        if not all(isinstance(path, (str, os.PathLike)) for path in paths):
+            raise InputError("sources should be paths, an array or a table; give rows as numpy.array(rows).")
 
         def source(path: str | os.PathLike[str]) -> dict[str, str]:
             if isinstance(path, str) and path.startswith("store:"):

@@ -330,6 +330,7 @@ def main(settings: Settings, name: str, hung: Sequence[str], sign: Callable[[], 
         Called regularly, to send a heartbeat.
     """
     settings.data.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the supervisor then sends SIGTERM
     with runner_lock(settings, sign):
         engine = open_database(settings.database)
         migrate(engine)

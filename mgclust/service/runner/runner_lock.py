@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,6 +22,7 @@ from mgclust.service.settings import Settings
 __all__ = ["runner_lock"]
 
 POLL_SECONDS = 0.1
+REPORT_SECONDS = 5.0  # a runner that ends is waited for in silence
 
 
 @contextlib.contextmanager
@@ -38,6 +41,7 @@ def runner_lock(settings: Settings, sign: Callable[[], None]) -> Iterator[None]:
     """
     with open(settings.data / "runner.lock", "a+") as lock:
         watch: tuple[int, HangWatch] | None = None
+        report_at = time.monotonic() + REPORT_SECONDS
         while True:
             sign()
             try:
@@ -51,6 +55,10 @@ def runner_lock(settings: Settings, sign: Callable[[], None]) -> Iterator[None]:
                     watch = watch if watch and watch[0] == pid else (pid, HangWatch(pid, settings.hung_after))
                     if watch[1].hangs(0) and psutil.Process(pid).status() == psutil.STATUS_STOPPED:
                         kill_tree(pid)
+                if time.monotonic() > report_at:
+                    report_at = math.inf
+                    text = "another runner computes the jobs of this folder; this one starts when that one has ended"
+                    print(f"{text}, and until then its settings, such as --slots, have no effect", file=sys.stderr)
                 time.sleep(POLL_SECONDS)
         lock.truncate(0)
         lock.write(json.dumps(_process_identity()))

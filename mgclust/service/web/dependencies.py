@@ -19,6 +19,7 @@ from mgclust.service.queue.stores import Store
 from mgclust.service.settings import Settings
 from mgclust.service.web.errors import NotFound
 from mgclust.service.web.health import Health
+from mgclust.service.web.patterns import POSITION
 from mgclust.service.web.perimeter.batches import Batched
 from mgclust.service.web.perimeter.callers import Callers
 from mgclust.service.web.streams import Streams
@@ -105,7 +106,7 @@ def found(job: Any) -> Any:
 Before = Annotated[
     str | None,
     Query(
-        pattern=r"^[0-9]{1,12}(\.[0-9]{1,9})?,[0-9a-f]{32}$",
+        pattern=POSITION,
         description="created,id of the last item of the previous page.",
     ),
 ]

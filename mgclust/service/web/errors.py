@@ -23,6 +23,7 @@ from mgclust.service.queue.models import DatabaseLost, full, read_only
 from mgclust.service.queue.quotas import QuotaExceeded
 from mgclust.service.queue.removal import InUse
 from mgclust.service.queue.sources import TooLarge
+from mgclust.service.web.patterns import SAYS
 from mgclust.service.web.perimeter.rates import RateLimited
 
 __all__ = ["NotFound", "Problem", "answer", "answer_problems"]
@@ -100,7 +101,8 @@ def answer_problems(app: FastAPI) -> None:
         assert isinstance(error, RequestValidationError)
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"] if part != "body")
-        sentence = f"{where or 'the request'}: {first['msg']}."
+        says = SAYS.get(first.get("ctx", {}).get("pattern"), first["msg"])
+        sentence = f"{where or 'the request'}: {says}."
         return _problem(sentence, "input", 422)
 
     def http_error(request: Request, error: Exception) -> Response:

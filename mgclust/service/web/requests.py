@@ -17,14 +17,15 @@ from mgclust.base.errors import InputError
 from mgclust.data.formats import reject_name
 from mgclust.data.options import GRAPH_OPTIONS, ROW_OPTIONS
 from mgclust.params import Option, check_parameters
+from mgclust.service.web.patterns import ONE_LINE, TAG
 
 __all__ = ["MAX_RECORD_BYTES", "Changes", "JobSource", "Resources", "Submission", "SweepSubmission", "describe_methods"]
 
 MAX_RECORD_BYTES = 256 << 10  # size of a request in the queue
 MAX_NAMES, MAX_PARAMETERS = 64, 256
 MAX_SWEEP = 100  # jobs of a sweep
-JobName = Annotated[str, Field(max_length=100, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
-Tags = Annotated[list[Annotated[str, Field(pattern=r"^[^\s\x00-\x1f\x7f-\x9f#,]{1,32}$")]], Field(max_length=8)]
+JobName = Annotated[str, Field(max_length=100, pattern=ONE_LINE)]
+Tags = Annotated[list[Annotated[str, Field(pattern=TAG)]], Field(max_length=8)]
 
 
 def _at_most(given: Any, most: int) -> Any:
@@ -49,8 +50,7 @@ class JobSource(_Strict):
     upload: Annotated[str, Field(max_length=64)] | None = None
     path: Annotated[str, Field(max_length=4096)] | None = None
     job: Annotated[str, Field(max_length=64)] | None = Field(None, description="A job whose labels to read.")
-    # The name is printed on terminals, which interpret control characters.
-    name: Annotated[str, Field(max_length=255, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")] | None = Field(
+    name: Annotated[str, Field(max_length=255, pattern=ONE_LINE)] | None = Field(
         None, description="Name for display, without control characters."
     )
 

@@ -49,9 +49,13 @@ def test_head_of_an_unknown_job(served):
         ("GET", "/jobs?limit=3&STATE=x", "STATE: this parameter is unknown"),
         ("GET", f"/jobs/{'0' * 32}?x=1", "this parameter is unknown; leave it out"),
         ("PUT", "/uploads/x.npy?sha=1", "use sha256"),
+        ("GET", "/jobs?sort=foo", "sort: it should be name, method, state, owner, seconds or score:NAME"),
+        ("GET", "/jobs?search=a%0Ab", "search: it should be one line, without control characters"),
+        ("GET", "/job-ids/zzzz", "prefix: it should be an id, or at least its first 4 digits: 0-9 and a-f"),
+        ("PUT", "/uploads/x.npy?sha256=1", "sha256: it should be a SHA-256 digest: 64 digits 0-9 and a-f"),
     ],
 )
-def test_an_unknown_query_name_is_rejected(served, method, path, sentence):
+def test_a_query_that_is_not_understood_is_rejected(served, method, path, sentence):
     answer = served.request(method, f"/api/v1{path}")
     assert answer.status_code == 422 and sentence in answer.json()["error"]
     assert served.get("/api/v1/jobs?limit=3&state=FAILED").status_code == 200
@@ -86,6 +90,14 @@ def test_a_job_that_cannot_run_is_rejected_before_files_are_sent(served, method,
 def test_names_of_files_that_may_be_read_pass(served, method, name):
     request = {"method": method, "sources": [{"upload": "later", "name": name}]}
     assert served.post("/api/v1/jobs/check", json=request).status_code == 204
+
+
+def test_a_tag_with_a_space_is_rejected_in_words(served):
+    request = {"method": "canopy", "sources": [{"path": "/x.npy"}], "tags": ["a b"]}
+    answer = served.post("/api/v1/jobs", json=request)
+    assert answer.status_code == 422
+    says = "tags.0: a tag should have 1 to 32 characters, without spaces, commas and #."
+    assert answer.json()["error"] == says
 
 
 def test_a_browser_sees_a_page_at_an_unknown_address(served):

@@ -21,13 +21,13 @@ from mgclust.service.queue.sources import check_sources, labels_of_job
 from mgclust.service.states import State
 from mgclust.service.web import comparison
 from mgclust.service.web.dependencies import Backend, BackendDep, Before, Reader, Submitter, found, parse_cursor
+from mgclust.service.web.patterns import ID_START, PRINTABLE, SORT
 from mgclust.service.web.requests import Changes, Submission, describe_methods
 from mgclust.service.web.views import JobSummary, JobView, QueuePosition, Receipt, job_summary, job_view, receipt
 
 router = APIRouter()
 _SUMMARIES = TypeAdapter(list[JobSummary])
 
-PRINTABLE = "^[^\\x00-\\x1f\\x7f]*$"  # a database may end a text at a control character, or reject it
 Text = Annotated[str | None, Query(max_length=200, pattern=PRINTABLE)]
 
 
@@ -111,7 +111,7 @@ def list_jobs(
     sort: Annotated[
         str | None,
         Query(
-            pattern="^-?(name|method|state|owner|seconds|score:[A-Za-z0-9_. -]{1,64})$",
+            pattern=SORT,
             description="Another order, descending with '-', among the newest 1,000 jobs that match. Jobs without the "
             "value come last.",
         ),
@@ -142,7 +142,7 @@ def compare(wanted: comparison.Comparison, caller: Reader, backend: BackendDep) 
 
 
 @router.get("/job-ids/{prefix}")
-def ids(prefix: Annotated[str, Path(pattern="^[0-9a-f]{4,32}$")], caller: Reader, backend: BackendDep) -> Sequence[str]:
+def ids(prefix: Annotated[str, Path(pattern=ID_START)], caller: Reader, backend: BackendDep) -> Sequence[str]:
     """List a few ids of jobs that begin with a prefix."""
     return backend.jobs.ids(caller, prefix)
 

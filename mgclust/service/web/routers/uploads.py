@@ -10,6 +10,7 @@ from mgclust.service.queue import sources
 from mgclust.service.queue.stores import read_object
 from mgclust.service.web.dependencies import BackendDep, Before, Reader, Submitter, parse_cursor
 from mgclust.service.web.errors import NotFound
+from mgclust.service.web.patterns import DIGEST
 
 router = APIRouter(prefix="/uploads")
 
@@ -20,7 +21,7 @@ async def upload(
     request: Request,
     caller: Submitter,
     backend: BackendDep,
-    sha256: Annotated[str | None, Query(pattern="^[0-9a-f]{64}$", description="The expected digest.")] = None,
+    sha256: Annotated[str | None, Query(pattern=DIGEST, description="The expected digest.")] = None,
 ) -> dict[str, Any]:
     """Send a file. The id in the answer is a source for jobs.
 
@@ -57,7 +58,7 @@ def list_uploads(
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
     before: Before = None,
     sha256: Annotated[
-        str | None, Query(pattern="^[0-9a-f]{64}$", description="With `name`: only the upload with this content.")
+        str | None, Query(pattern=DIGEST, description="With `name`: only the upload with this content.")
     ] = None,
     name: Annotated[str | None, Query(max_length=200)] = None,
 ) -> list[dict[str, Any]]:
