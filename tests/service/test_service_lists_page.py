@@ -200,6 +200,9 @@ def test_silhouettes_with_one_click(browser, running, jobs):
     job = eve.job(browser.run("location.pathname.split('/').pop()"))
     assert job.info["request"]["parameters"]["labels"]["job"] == jobs[1].id
     assert -1 <= job.info["scores"]["silhouette"] <= 1
+    browser.open(running.url)  # the list shows a score that most jobs have
+    browser.wait(f"{LINKS} === 3")
+    assert browser.run("document.querySelector('#score').value") == "n_clusters"
     job.delete()
     browser.open(f"{running.url}/jobs/{jobs[1].id}")
     browser.wait("document.querySelector('#actions a')")  # the facts of the job have arrived

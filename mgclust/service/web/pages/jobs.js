@@ -122,8 +122,9 @@ function fillScores(jobs) {
     option.value = name;
     return option;
   }));
-  const rank = (name) => [name.includes("silhouette") ? 1 : 0, name === "n_clusters" ? 1 : 0, counts.get(name)];
-  const best = names.reduce((one, other) => (String(rank(other)) > String(rank(one)) ? other : one));
+  // Of scores that equally many jobs have, a silhouette comes first.
+  const rank = (name) => 4 * counts.get(name) + (name.includes("silhouette") ? 2 : 0) + (name === "n_clusters" ? 1 : 0);
+  const best = names.reduce((one, other) => (rank(other) > rank(one) ? other : one));
   // A sweep shows a score by which its jobs can be compared, if they have one.
   const told = Object.values(methods).flatMap((about) => Object.keys(about.better));
   const comparable = query.get("sweep") && told.find((name) => counts.get(name));
