@@ -28,6 +28,7 @@ ALLOWED = {
     "os.environ": "The documentation of `os` has programs change it.",
     "sys.argv": "A script that is run for a user finds its own arguments there, as the interpreter would set them.",
     "sys.excepthook": "The documentation of `sys` has programs replace it.",
+    "warnings.showwarning": "The documentation of `warnings` has programs replace it.",
     "tempfile.tempdir": "The documentation of `tempfile` has programs set it.",
     "ssl.SSLContext.sslsocket_class": "The documentation of `ssl` has programs replace it by a class of their own.",
 }
