@@ -44,7 +44,9 @@ MAX_UPLOADS_KEPT = 10_000  # uploads of one user
 CHECK_SECONDS = 10.0  # time limit for checking all paths of a job that is submitted
 
 SOURCES_PER_QUERY = 500
-NO_UPLOAD = "upload={!r} is not one of your uploads; upload the file first."
+NO_UPLOAD = (
+    "upload={!r} is not one of your uploads; upload the file first. In the form, remove the file and choose it again."
+)
 NO_JOB = "job={!r} is not one of your jobs; name a job that has succeeded."
 
 _receiving: Counter[str] = Counter()  # bytes that each user is uploading to this process now
