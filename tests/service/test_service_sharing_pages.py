@@ -114,6 +114,11 @@ def test_sign_in_by_a_link_share_and_sign_out(browser, running, tmp_path):
     browser.wait("document.querySelector('#report-frame').src.startsWith('blob:')")
     assert browser.run("document.querySelector('#title').innerText").lower() == "canopy"
     assert "report.html" in browser.run("document.querySelector('#files').innerText")
+    assert "canopies" in browser.run("document.querySelector('#scores').innerText").lower()
+    assert browser.run("!document.querySelector('#all-files').disabled")
+    frame = "document.querySelector('#report-frame')"
+    high = f"{frame}.contentDocument.documentElement.getBoundingClientRect().height"
+    browser.wait(f"{high} > 100 && {frame}.offsetHeight >= {high}")  # no second scroll bar
     assert browser.errors == []
     job.revoke_link(job.links()[0]["id"])
     browser.open("about:blank")

@@ -1,8 +1,10 @@
 """Links to results: what they show, and that they lead to nothing else."""
 
+import io
 import json
 import re
 import time
+import zipfile
 
 import pytest
 from sqlalchemy import update
@@ -71,6 +73,9 @@ def test_a_link_shows_the_result(served, guest, link):
     assert told["expires"] == link["expires"] == pytest.approx(time.time() + 2 * 86_400, abs=60)
     assert "secret" not in json.dumps(told) and "owner" not in told and "request" not in told
     assert served.get("/api/v1/shared/files/report.html", headers=guest).text == "<p>of ann</p>"
+    assert told["names"]["n_clusters"] == "canopies"
+    archive = zipfile.ZipFile(io.BytesIO(served.get("/api/v1/shared/files.zip", headers=guest).content))
+    assert archive.read("canopy/report.html") == b"<p>of ann</p>"
 
 
 def test_a_link_leads_to_nothing_else(served, guest, app):
