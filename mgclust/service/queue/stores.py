@@ -92,7 +92,9 @@ def read_stores(settings: Settings) -> dict[str, Store]:
         # Open without blocking: a FIFO without a writer would block the start.
         with open(settings.stores, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
             status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode) or status.st_mode & 0o077 or status.st_uid not in (0, os.geteuid()):
+            # A secret of Kubernetes belongs to root; its group is the group of the service.
+            closed_to = 0o037 if status.st_uid == 0 != os.geteuid() else 0o077
+            if not stat.S_ISREG(status.st_mode) or status.st_mode & closed_to or status.st_uid not in (0, os.geteuid()):
                 raise InputError(f"{shown} should be a file that only this account can read; set its mode to 0600.")
             content = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:

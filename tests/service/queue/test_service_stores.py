@@ -295,6 +295,19 @@ def test_an_invalid_file_of_stores_is_rejected_and_not_quoted(content, tmp_path)
     assert SECRET not in str(error.value)
 
 
+def test_a_secret_of_kubernetes_is_read(tmp_path, monkeypatch):
+    """It belongs to root, and the group of the service may read it."""
+    plain = os.fstat
+    monkeypatch.setattr(os, "fstat", lambda file: os.stat_result((*plain(file)[:4], 0, *plain(file)[5:])))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    settings = written(tmp_path, TOML, 0o440)
+    assert list(stores.read_stores(settings)) == ["lab"]
+    for mode in (0o460, 0o444):
+        (tmp_path / "stores.toml").chmod(mode)
+        with pytest.raises(InputError, match="only this account can read"):
+            stores.read_stores(settings)
+
+
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
 def test_a_file_of_stores_that_others_may_read_is_rejected(mode, tmp_path):
     with pytest.raises(InputError, match="mode to 0600"):
