@@ -183,7 +183,8 @@ def test_no_password_in_what_processes_inherit(tmp_path, points, monkeypatch):
         wait_for(lambda: begun(job))
         family = psutil.Process(running.web.pid).children(recursive=True)
         modules = [each for process in family for each in command_line(process) if each.startswith("mgclust.service.")]
-        assert sorted(set(modules)) == ["mgclust.service.runner.attempt", "mgclust.service.runner.runner"]
+        expected = ["confined.reader_process", "runner.attempt", "runner.runner"]
+        assert sorted(set(modules)) == [f"mgclust.service.{module}" for module in expected]
         assert len(family) > 4  # and workers
         for process in family:
             with contextlib.suppress(psutil.NoSuchProcess):  # one that has ended meanwhile
