@@ -1,9 +1,8 @@
 """The command line ``mgclust``.
 
 Commands that run on this machine: ``run``, ``parcellate``, ``compare``, ``demo``, ``methods`` and ``info`` (in
-`show`), ``warmup`` and ``certs``. Commands of the job service are in `jobs`, `accounts`,
-`administration` and `serve`. `options` and
-`output` are shared.
+`show`), ``warmup`` and ``certs``. Commands of the job service are in `submission`, `jobs`, `accounts`,
+`administration` and `serve`. `options` and `output` are shared.
 
 Exit codes: 0 done, 1 failed, 2 wrong use (data, parameters, devices, memory), 130 cancelled, 143 ended by SIGTERM. An
 error is one line on standard error; ``--debug`` or ``MGCLUST_DEBUG=1`` adds the traceback. Standard output has the
@@ -25,7 +24,7 @@ import click
 
 from mgclust import __version__
 from mgclust.base.errors import InputError, InsufficientMemoryError, MgclustError, RunCancelled, printable
-from mgclust.cli import accounts, administration, certs, compare, demo, jobs, run, serve, show, warmup
+from mgclust.cli import accounts, administration, certs, compare, demo, jobs, run, serve, show, submission, warmup
 from mgclust.cli.options import CONTEXT, debug_option, debugging
 
 __all__ = ["main", "run_command"]
@@ -112,6 +111,6 @@ def commands() -> None:
 commands.params.append(debug_option())
 for _command in (
     run.run, run.parcellate, compare.compare, demo.demo, show.methods, show.info, warmup.warmup, certs.certs,
-    *accounts.commands, *administration.commands, *serve.commands, *jobs.commands,
+    *accounts.commands, *administration.commands, *serve.commands, submission.submit, *jobs.commands,
 ):  # fmt: skip
     commands.add_command(_command)
