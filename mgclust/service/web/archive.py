@@ -6,9 +6,12 @@ import io
 import zipfile
 from collections.abc import Iterator, Sequence
 
-from mgclust.outside.rooted_files import RootedFile
+from fastapi.responses import StreamingResponse
 
-__all__ = ["zipped"]
+from mgclust.outside.rooted_files import RootedFile
+from mgclust.service.confined.results import list_files
+
+__all__ = ["send_archive", "zipped"]
 
 CHUNK_BYTES = 1 << 20
 
@@ -53,3 +56,10 @@ def zipped(result: RootedFile, names: Sequence[str], folder: str) -> Iterator[by
                     target.write(part)
                     yield out.taken()
     yield out.taken()
+
+
+def send_archive(result: RootedFile, name: str) -> StreamingResponse:
+    """Return an answer that sends all files of a result as a ZIP file. The folder in it has the same name."""
+    content = zipped(result, [each["name"] for each in list_files(result)], name)
+    headers = {"Content-Disposition": f'attachment; filename="{name}.zip"'}
+    return StreamingResponse(content, media_type="application/octet-stream", headers=headers)

@@ -19,7 +19,16 @@ from mgclust.data.options import GRAPH_OPTIONS, ROW_OPTIONS
 from mgclust.params import Option, check_parameters
 from mgclust.service.web.patterns import ONE_LINE, TAG
 
-__all__ = ["MAX_RECORD_BYTES", "Changes", "JobSource", "Resources", "Submission", "SweepSubmission", "describe_methods"]
+__all__ = [
+    "MAX_RECORD_BYTES",
+    "Changes",
+    "JobSource",
+    "Resources",
+    "Submission",
+    "SweepSubmission",
+    "describe_methods",
+    "score_names",
+]
 
 MAX_RECORD_BYTES = 256 << 10  # size of a request in the queue
 MAX_NAMES, MAX_PARAMETERS = 64, 256
@@ -268,15 +277,19 @@ def describe_methods() -> dict[str, Any]:
     return {name: _describe_method(name, method) for name, method in declarations().items()}
 
 
+def score_names(presentation: Any) -> dict[str, str | None]:
+    """Return the name of each score of a method; None: the score is not shown."""
+    return {score: words and words.name for score, words in presentation.all_scores().items()}
+
+
 def _describe_method(name: str, method: type[Declaration]) -> dict[str, Any]:
     presentation = presentation_of(name)
     scores = presentation.all_scores()
     return {
         "title": presentation.title_of(name),
-        # Null: the score is not shown. The order of the captions is the order in which pictures are shown.
-        "scores": {score: words and words.name for score, words in scores.items()},
+        "scores": score_names(presentation),
         "better": {score: words.better for score, words in scores.items() if words is not None and words.better},
-        "captions": presentation.all_captions(),
+        "captions": presentation.all_captions(),  # in the order in which pictures are shown
         "summary": method.summary(),
         "reads": method.opens,
         "centers": {

@@ -2,11 +2,11 @@
 
 import { showActions, showNaming } from "./actions.js";
 import { showDecision } from "./recenter.js";
+import { MAX_BLOB_BYTES, fitToReport, save, showScores } from "./result.js";
 import { ask, askJson, events, post, start } from "./session.js";
-import { FAULTS, bytes, duration, element, facts, figure, figures, paceOf, show, sourceName, timeOf } from "./words.js";
+import { FAULTS, bytes, duration, element, facts, paceOf, show, sourceName, timeOf } from "./words.js";
 
 const MAX_PICTURES = 2;
-const MAX_BLOB_BYTES = 500e6; // a browser holds a file in memory before it saves it
 const LOG_POLL_MS = 3000;
 const RETRY_MS = 2000;
 const QUEUE_POLL_MS = 2000;
@@ -46,9 +46,7 @@ function describe(job) {
   by("fault").textContent = FAULTS[job.fault] || "";
   by("warned").hidden = !job.warnings?.length;
   by("warnings").replaceChildren(...(job.warnings || []).map((text) => element("li", text)));
-  const named = Object.entries(job.scores || {}).filter(([name]) => methodInfo.scores[name] !== null);
-  const scores = named.map(([name, value]) => [methodInfo.scores[name] || name.replaceAll("_", " "), figure(value)]);
-  figures(by("scores"), [...new Map(scores)]); // show a score that has two names once
+  showScores(by("scores"), job.scores, methodInfo.scores);
   facts(by("request"), requestOf(job));
 }
 
@@ -165,19 +163,14 @@ async function download(name, fetching, size = 0) {
   by("download-state").textContent = `Fetching ${name} ...`;
   try {
     const blob = await (await fetching()).blob();
-    const link = element("a");
-    link.href = URL.createObjectURL(blob);
-    link.download = name;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 60000);
+    save(blob, name);
     by("download-state").textContent = `${name}: ${bytes(blob.size)}`;
   } catch (error) {
     by("download-state").textContent = error.message;
   }
 }
 
-// The report is fetched when it is opened. Its frame is as high as the report, so the page has one scroll bar. The frame
-// has the origin of the page, so that its height can be measured, and runs no scripts.
+// The report is fetched when it is opened.
 async function showReport() {
   const frame = by("report-frame");
   if (frame.dataset.attempt === String(shown)) return;
@@ -193,11 +186,7 @@ async function showReport() {
 }
 
 by("report").addEventListener("toggle", () => by("report").open && showReport());
-by("report-frame").addEventListener("load", () => {
-  const content = by("report-frame").contentDocument.documentElement;
-  const fit = () => (by("report-frame").style.height = `${content.getBoundingClientRect().height + 2}px`);
-  new ResizeObserver(fit).observe(content);
-});
+fitToReport(by("report-frame"));
 by("all-files").addEventListener("click", () => {
   const total = files.reduce((sum, file) => sum + file.size, 0);
   download(`${last.method}-${id.slice(0, 8)}.zip`, () => ask(`${path}/files.zip`), total);

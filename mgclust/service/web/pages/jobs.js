@@ -122,7 +122,7 @@ function fillScores(jobs) {
     option.value = name;
     return option;
   }));
-  // Of scores that equally many jobs have, a silhouette comes first.
+  // If equally many jobs have two scores, a silhouette comes first.
   const rank = (name) => 4 * counts.get(name) + (name.includes("silhouette") ? 2 : 0) + (name === "n_clusters" ? 1 : 0);
   const best = names.reduce((one, other) => (rank(other) > rank(one) ? other : one));
   // A sweep shows a score by which its jobs can be compared, if they have one.

@@ -1,8 +1,8 @@
 // The page of a link to a result. The secret of the link is in the fragment of the address, which no server receives.
 
-import { bytes, duration, element, figure, figures, show, timeOf } from "./words.js";
+import { MAX_BLOB_BYTES, fitToReport, save, showScores } from "./result.js";
+import { bytes, duration, element, show, timeOf } from "./words.js";
 
-const MAX_BLOB_BYTES = 500e6; // a browser holds a file in memory before it saves it
 const by = (id) => document.getElementById(id);
 const secret = location.hash.slice(1);
 
@@ -19,12 +19,7 @@ function where(file) {
 
 async function download(path, name) {
   try {
-    const blob = await (await ask(path)).blob();
-    const link = element("a");
-    link.href = URL.createObjectURL(blob);
-    link.download = name;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 60000);
+    save(await (await ask(path)).blob(), name);
   } catch (error) {
     by("download-state").textContent = error.message;
   }
@@ -53,9 +48,7 @@ async function showJob() {
   if (job.state !== "SUCCEEDED") show("problem", `The job is ${job.state} and has no result.`);
   by("warned").hidden = !job.warnings?.length;
   by("warnings").replaceChildren(...(job.warnings || []).map((text) => element("li", text)));
-  const named = Object.entries(job.scores || {}).filter(([name]) => job.names[name] !== null);
-  const scores = named.map(([name, value]) => [job.names[name] || name.replaceAll("_", " "), figure(value)]);
-  figures(by("scores"), [...new Map(scores)]); // show a score that has two names once
+  showScores(by("scores"), job.scores, job.names);
   by("files").replaceChildren(...job.files.map(fileEntry));
   by("result").hidden = !job.files.length;
   by("all-files").disabled = job.files.reduce((sum, file) => sum + file.size, 0) > MAX_BLOB_BYTES;
@@ -67,11 +60,5 @@ async function showJob() {
   }
 }
 
-// The frame is as high as the report, so the page has one scroll bar. It has the origin of the page, so that its height
-// can be measured, and runs no scripts.
-by("report-frame").addEventListener("load", () => {
-  const content = by("report-frame").contentDocument.documentElement;
-  const fit = () => (by("report-frame").style.height = `${content.getBoundingClientRect().height + 2}px`);
-  new ResizeObserver(fit).observe(content);
-});
+fitToReport(by("report-frame"));
 showJob().catch((error) => show("problem", error.message));

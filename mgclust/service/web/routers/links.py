@@ -19,9 +19,10 @@ from mgclust.service.audit import note
 from mgclust.service.confined.results import list_files, open_result
 from mgclust.service.queue import revocations, sessions
 from mgclust.service.queue.models import Job, reading
-from mgclust.service.web.archive import zipped
+from mgclust.service.web.archive import send_archive
 from mgclust.service.web.dependencies import BackendDep, Guest, Reader, Submitter, found
 from mgclust.service.web.errors import NotFound
+from mgclust.service.web.requests import score_names
 from mgclust.service.web.sent_file import SentFile
 from mgclust.service.web.views import job_view
 
@@ -82,8 +83,7 @@ SharedDep = Annotated[tuple[Job, RootedFile | None], Depends(_shared)]
 def shared(job: SharedDep, caller: Guest) -> dict[str, Any]:
     """Show the result to which the link leads: its method, scores with their names, warnings and files."""
     told = job_view(job[0]).model_dump(include=set(SHOWN))
-    words = presentation_of(job[0].method).all_scores()
-    told["names"] = {score: of_score and of_score.name for score, of_score in words.items()}  # null: not shown
+    told["names"] = score_names(presentation_of(job[0].method))
     return told | {"files": list_files(job[1]) if job[1] is not None else [], "expires": caller.expires}
 
 
@@ -92,9 +92,7 @@ def shared_archive(job: SharedDep) -> StreamingResponse:
     """Send all files of the result to which the link leads as one ZIP file, which does not compress them."""
     if job[1] is None:
         raise NotFound("the job of this link has no result.")
-    content = zipped(job[1], [each["name"] for each in list_files(job[1])], job[0].method)
-    headers = {"Content-Disposition": f'attachment; filename="{job[0].method}.zip"'}
-    return StreamingResponse(content, media_type="application/octet-stream", headers=headers)
+    return send_archive(job[1], job[0].method)
 
 
 @router.get("/shared/files/{name:path}", response_class=FileResponse)

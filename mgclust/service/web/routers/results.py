@@ -12,7 +12,7 @@ from mgclust.service.audit import note
 from mgclust.service.confined.results import list_files, open_result
 from mgclust.service.queue.models import Job
 from mgclust.service.web import recenter
-from mgclust.service.web.archive import zipped
+from mgclust.service.web.archive import send_archive
 from mgclust.service.web.dependencies import BackendDep, Reader, Submitter, found
 from mgclust.service.web.errors import NotFound
 from mgclust.service.web.sent_file import SentFile
@@ -56,10 +56,7 @@ def file(name: str, result: ResultDep) -> FileResponse:
 def archive(result: ResultDep) -> StreamingResponse:
     """Send all files of the result as one ZIP file, which does not compress them."""
     job, opened = result
-    names = [each["name"] for each in list_files(opened)]
-    headers = {"Content-Disposition": f'attachment; filename="{job.method}-{job.id[:8]}.zip"'}
-    content = zipped(opened, names, f"{job.method}-{job.id[:8]}")
-    return StreamingResponse(content, media_type="application/octet-stream", headers=headers)
+    return send_archive(opened, f"{job.method}-{job.id[:8]}")
 
 
 @router.get("/graph")
