@@ -18,6 +18,7 @@ from typing import Any
 
 from sqlalchemy import Engine, update
 
+from mgclust.base.errors import RunFailed
 from mgclust.outside.json_text import parse_json
 from mgclust.service.queue.access import DAY_SECONDS, end_made_with
 from mgclust.service.queue.clock import is_trusted
@@ -29,6 +30,8 @@ __all__ = ["FILE", "keep", "reapply"]
 
 FILE = "revocations"
 LOCK = "revocations.lock"
+LOCK_SECONDS = 10.0  # a process that is suspended could hold the lock for ever
+POLL_SECONDS = 0.01
 IDS_PER_QUERY = 500
 
 
@@ -36,7 +39,18 @@ IDS_PER_QUERY = 500
 def _locked(data: Path) -> Iterator[None]:
     """Hold the lock of the file: without it, one process could rewrite the file while another adds a line."""
     with open(data / LOCK, "w", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o600)) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        end = time.monotonic() + LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise RunFailed(
+                        f"another process of the service has locked the file {FILE!r} for {LOCK_SECONDS:.0f} s, so "
+                        "nothing was changed there; try again later."
+                    ) from None
+                time.sleep(POLL_SECONDS)
         yield
 
 

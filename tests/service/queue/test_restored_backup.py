@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -9,7 +10,7 @@ import time
 
 import pytest
 
-from mgclust.base.errors import InputError
+from mgclust.base.errors import InputError, RunFailed
 from mgclust.service.queue import access, clock, orphans, revocations
 from mgclust.service.queue.access import Caller, Unauthorized
 from mgclust.service.queue.fair_share import add_usage
@@ -101,6 +102,18 @@ def test_a_revoked_token_stays_revoked(engine, settings):
     revocations.reapply(engine, settings.data)
     assert isinstance(access.find_callers(engine, [access.hash_of(token)])[0], Unauthorized)
     assert access.tokens_of(engine, "bob")[0]["revoked"] is None
+
+
+def test_a_lock_of_revocations_that_stays_is_not_waited_for_without_a_limit(settings, monkeypatch):
+    """Such as the lock of a process that is suspended."""
+    monkeypatch.setattr(revocations, "LOCK_SECONDS", 0.05)
+    revocations.keep(settings.data, user="ann", disabled=False)
+    with open(settings.data / revocations.LOCK, "w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(RunFailed, match="another process of the service has locked the file 'revocations'"):
+            revocations.keep(settings.data, user="ann", disabled=True)
+    revocations.keep(settings.data, user="ann", disabled=True)
+    assert (settings.data / revocations.FILE).read_text().count("\n") == 2
 
 
 def test_lines_of_revocations_are_dropped_when_they_have_passed(engine, settings, monkeypatch):
