@@ -75,9 +75,7 @@ def test_a_second_service_of_a_folder_says_that_it_waits(tmp_path):
     second = [sys.executable, "-m", "mgclust", "serve", "--cpu", "--port", "0", "--data", str(running.data)]
     try:
         with subprocess.Popen(second, stderr=subprocess.PIPE, text=True, start_new_session=True) as other:
-            for line in other.stderr:
-                if "another runner computes the jobs of this folder" in line:
-                    break
+            assert any("another runner computes the jobs of this folder" in line for line in other.stderr)
             os.killpg(other.pid, signal.SIGINT)  # as Ctrl-C does
             assert "Traceback" not in other.stderr.read()
             assert other.wait(30) == 0
