@@ -78,7 +78,7 @@ def test_sign_in_list_and_form(browser, running):
     browser.open(running.url)
     browser.wait("document.querySelector('#token')")
     check(browser, "sign in")
-    sign_in(browser, running, "ida")
+    sign_in(browser, running, "iris")
     browser.wait("document.querySelector('#none').innerText.includes('No jobs yet')")
     browser.wait("document.querySelector('#parameters [data-name=n_clusters]')")
     check(browser, "list without jobs")
@@ -89,7 +89,7 @@ def test_sign_in_list_and_form(browser, running):
 
 @pytest.mark.slow
 def test_forms_of_all_methods(browser, running):
-    sign_in(browser, running, "ida")
+    sign_in(browser, running, "iris")
     browser.wait("document.querySelector('#parameters [data-name=n_clusters]')")
     open_all(browser)
     for method in describe_methods():
@@ -138,9 +138,9 @@ def test_pages_of_no_job_and_of_links(browser, running, job):
 
 @pytest.mark.slow
 def test_question_of_a_sign_in_address(browser, running):
-    address = running.client("ida").sign_in_url()
+    address = running.client("iris").sign_in_url()
     browser.open(address)
-    browser.wait("document.querySelector('#question').innerText === 'Sign in as ida?'")
+    browser.wait("document.querySelector('#question').innerText === 'Sign in as iris?'")
     check(browser, "question")
     code = {"Authorization": f"Bearer {address.partition('=')[2]}"}
     assert httpx.post(f"{running.url}/api/v1/session", headers=code).is_success

@@ -262,12 +262,12 @@ def test_others_are_not_let_in(running, ann, points):
         bob.delete_upload(upload)
     assert upload not in [each["id"] for each in bob.uploads()]
     with pytest.raises(InputError, match="only an administrator"):
-        bob.call("POST", "/users", json={"name": "eve", "role": "admin"})
-    id_, token = running.token_of("eve")
-    eve = Service(running.url, token)
-    assert eve.jobs() == []
+        bob.call("POST", "/users", json={"name": "mia", "role": "admin"})
+    id_, token = running.token_of("mia")
+    mia = Service(running.url, token)
+    assert mia.jobs() == []
     running.client().call("DELETE", f"/tokens/{id_}")
-    for service in (eve, Service(running.url, "mgc_guess")):
+    for service in (mia, Service(running.url, "mgc_guess")):
         with pytest.raises(InputError, match="unknown or revoked"):
             service.jobs()
     assert httpx.get(f"{running.url}/api/v1/jobs").status_code == 401

@@ -69,6 +69,9 @@ def command_line(process: psutil.Process) -> list[str]:
     return []
 
 
+MOST_TOKENS = 60  # of a user, that a service of the tests leaves valid
+
+
 class Running:
     """A service, started and started again.
 
@@ -108,6 +111,7 @@ class Running:
         self._settings = {f"MGCLUST_SERVICE_{name.upper()}": str(value) for name, value in (settings or {}).items()}
         self._environment = environment or {}
         self._program = ["-c", WITH_CONSTANTS, repr(dict(constants))] if constants else ["-m", "mgclust"]
+        self._tokens: dict[str, list[str]] = {}  # ids of the users' tokens, the oldest first
         self.root, self._errors, self._kernels = folder / "root", folder / "errors.txt", kernels
         self.root.mkdir()
         self.start()
@@ -156,7 +160,12 @@ class Running:
         engine = open_database(self.database)
         with contextlib.suppress(InputError):  # there already
             access.add_user(engine, user, "user")
-        return access.new_token(engine, user)
+        made = access.new_token(engine, user)
+        kept = self._tokens.setdefault(user, [])
+        kept.append(made[0])
+        if len(kept) > MOST_TOKENS:  # files of tests share a service, and a user may have only 100 valid tokens
+            access.revoke(engine, kept.pop(0))
+        return made
 
     def processes(self, module: str) -> list[psutil.Process]:
         found = psutil.process_iter(["cmdline"])
