@@ -219,11 +219,14 @@ struct Movers {
     }
 };
 
-// Weights to each neighbouring community in a hash table of `slots`, a power of two above the row's length.
+// Weights to each neighbouring community in a hash table of `slots`, a power of two above the row's length. The weight
+// to the node's own community, to which most neighbours may belong, is not in the table: threads would wait in turn.
 template <class Group>
 __device__ void propose(Group group, const Rows& rows, const Movers& movers, int row, i64 lo, i64 hi, int* keys,
                         Sum* sums, int slots, i64* tally) {
     constexpr int AT_ONCE = Group::SIZE == 32 ? 2 : 4;
+    int node = rows.first + row, label = movers.labels[node];
+    i64 strength = movers.strength[node], own = 0;
     for (int slot = group.lane; slot < slots; slot += Group::SIZE) {
         keys[slot] = -1;
         sums[slot] = 0;
@@ -240,16 +243,20 @@ __device__ void propose(Group group, const Rows& rows, const Movers& movers, int
         }
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
-            int label = found[i];
-            if (label < 0) continue;
-            unsigned slot = ((unsigned)label * 0x9E3779B1u) >> shift;
+            int other = found[i];
+            if (other < 0) continue;
+            i64 weight = weight_of(rows, base + i * Group::SIZE);
+            if (other == label) {
+                own += weight;
+                continue;
+            }
+            unsigned slot = ((unsigned)other * 0x9E3779B1u) >> shift;
             for (;;) {
                 int before = keys[slot];
-                if (before == -1) before = atomicCAS(&keys[slot], -1, label);
-                if (before == -1 || before == label) break;
+                if (before == -1) before = atomicCAS(&keys[slot], -1, other);
+                if (before == -1 || before == other) break;
                 slot = (slot + 1) & (slots - 1);
             }
-            i64 weight = weight_of(rows, base + i * Group::SIZE);
 #if EXACT
             atomicAdd(&sums[slot], (int)weight);
 #else
@@ -258,8 +265,6 @@ __device__ void propose(Group group, const Rows& rows, const Movers& movers, int
         }
     }
     group.sync();
-    int node = rows.first + row, label = movers.labels[node];
-    i64 strength = movers.strength[node], own = 0;
     Move best{LOWEST, -1};
     for (int base = group.lane; base < slots; base += AT_ONCE * Group::SIZE) {
         int key[AT_ONCE];
@@ -272,12 +277,8 @@ __device__ void propose(Group group, const Rows& rows, const Movers& movers, int
         }
 #pragma unroll
         for (int i = 0; i < AT_ONCE; i++) {
-            if (key[i] < 0) continue;
-            Sum sum = sums[base + i * Group::SIZE];
-            if (key[i] == label)
-                own += sum;
-            else
-                best.take(Move{movers.gain.score(sum, strength, total[i]), key[i]});
+            if (key[i] >= 0)
+                best.take(Move{movers.gain.score(sums[base + i * Group::SIZE], strength, total[i]), key[i]});
         }
     }
     own = group.sum(own);
