@@ -160,7 +160,7 @@ class JobSubmission:
                 now = max(time.time(), now + 1e-6)  # lists and sweeps keep the order
                 values = {
                     "id": order.id, "owner": owner, "method": order.method, "request": order.request,
-                    "priority": order.priority, "created": now, "name": order.name, "tags": list(order.tags),
+                    "priority": order.priority, "created": now, "name": order.name or None, "tags": list(order.tags),
                     "sweep": order.sweep,
                     "state": "PENDING", "attempt": 0, "begun_before": 0, "cancel": False, "size": size,
                 }  # fmt: skip

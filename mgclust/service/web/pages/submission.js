@@ -259,9 +259,9 @@ function jsonBody(body) {
   return { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
 }
 
-// The name of a file for display, which has no control characters.
+// The name of a file for display, without the characters that the service rejects (HIDDEN in patterns.py).
 function nameFor(file) {
-  return file.name.replace(/[\x00-\x1f\x7f-\x9f]/g, "_").slice(0, 255);
+  return file.name.replace(/[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g, "_").slice(0, 255);
 }
 
 // Return the id of an upload with this content: one that the service has, or a new one.
