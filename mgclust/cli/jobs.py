@@ -269,11 +269,16 @@ def uploads(ids: tuple[str, ...], limit: int, as_json: bool) -> None:
 @click.command("rename", context_settings=CONTEXT)
 @click.argument("id")
 @click.option("--name", metavar="TEXT", help="New name; an empty text removes the name.")
-@click.option("--tag", "tags", metavar="TAG", multiple=True, help="New tags, instead of all others; may be repeated.")
+@click.option(
+    "--tag", "tags", metavar="TAG", multiple=True,
+    help="New tags, instead of all others; may be repeated. An empty text removes all tags.",
+)  # fmt: skip
 @as_json_option
 def rename(id: str, name: str | None, tags: tuple[str, ...], as_json: bool) -> None:
     """Change the name and the tags of a job."""
-    _show(connect_service().rename(id, name, list(tags) or None), as_json)
+    if name is None and not tags:
+        raise click.UsageError("give --name, --tag or both; --name '' removes the name, and --tag '' removes all tags")
+    _show(connect_service().rename(id, name, [] if tags == ("",) else list(tags) or None), as_json)
 
 
 @click.command("sweep", context_settings=CONTEXT)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -77,11 +75,8 @@ def _submit(method: Any, parameters: dict[str, Any], command: list[str], **given
         options["n_nodes"] = int(nodes) if nodes.isdecimal() and len(nodes) < 19 else nodes
     service = connect_service()
     for option in method.options():
-        if option.constraint.type == "file" and isinstance(path := parameters.get(option.name), str):
-            if path.startswith("job:"):
-                parameters[option.name] = service.job(path.removeprefix("job:"))
-            else:
-                parameters[option.name] = Path(path, "labels.npy") if os.path.isdir(path) else Path(path)
+        if option.constraint.type == "file" and str(parameters.get(option.name)).startswith("job:"):
+            parameters[option.name] = service.job(parameters[option.name].removeprefix("job:"))
     how = {
         "mask": mask, "confounds": confounds, "surfaces": surfaces, "atlas": atlas, "options": options,
         "resources": resources, "priority": priority, "report": report, "remote": remote, "name": name,

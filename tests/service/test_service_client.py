@@ -446,3 +446,54 @@ def test_tags_in_one_text_and_rows_in_lists_are_rejected(answers):
     with pytest.raises(InputError, match=r"sources should be paths, an array or a table; give rows as numpy.array"):
         Service().submit("canopy", [[1, 2], [3, 4]])
     assert not answers.requests
+
+
+def test_a_path_is_a_file_whether_it_is_a_text_or_not(answers, tmp_path):
+    """A result directory stands for its labels, and a word that a parameter may have is no path."""
+    (tmp_path / "result").mkdir()
+    for name in ("x.npy", "result/labels.npy", "centers.npy"):
+        np.save(tmp_path / name, np.zeros(2))
+    sent = {}
+
+    def by(request):
+        if request.method != "POST":
+            return httpx.Response(201, json={"id": ID, "new": True})
+        sent.update(json.loads(request.content))
+        return httpx.Response(201, json=job())
+
+    answers.by, service, rows = by, Service(), tmp_path / "x.npy"
+    for given, name in ((rows, "x.npy"), (str(rows), "x.npy"), (str(tmp_path / "result"), "labels.npy"),
+                        (tmp_path / "result", "labels.npy")):  # fmt: skip
+        service.submit("silhouette", rows, labels=given)
+        assert sent["parameters"]["labels"] == {"upload": ID, "name": name}
+    service.submit("silhouette", "/data/x.npy", labels="/data/result", remote=True)
+    assert sent["parameters"]["labels"] == {"path": "/data/result", "name": "result"}
+    service.submit("fuzzy-c-means", rows, init="k-means++")
+    assert sent["parameters"] == {"init": "k-means++"}
+    service.submit("fuzzy-c-means", rows, init=str(tmp_path / "centers.npy"))
+    assert sent["parameters"]["init"] == {"upload": ID, "name": "centers.npy"}
+    with pytest.raises(InputError, match=r"'none\.npy' is not a file; give the path of a file on this machine"):
+        service.submit("silhouette", rows, labels="none.npy")
+
+
+@pytest.mark.parametrize("url", ["http://host.example/x.npy", "https://host.example/x", "s3://bucket/x.npy"])
+def test_a_url_is_answered_with_the_sources_that_the_service_reads(answers, url, capsys):
+    assert run_command(["submit", "canopy", url, "--t1", "2", "--t2", "1"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {url!r} is a URL, which the service does not read; give a file of this machine, ")
+    assert all(word in error for word in ("store:NAME/PATH", "--remote", "folder")) and "zarr" not in error
+
+
+def test_a_folder_is_answered_with_its_remedy(answers, tmp_path):
+    with pytest.raises(InputError, match=r"is a folder, and only files are uploaded; put it \(zarr\) where"):
+        Service().submit("canopy", str(tmp_path), t1=2.0, t2=1.0)
+
+
+def test_rename_removes_all_tags(answers, capsys):
+    sent = []
+    answers.by = lambda request: (sent.append(json.loads(request.content)), httpx.Response(200, json=job()))[1]
+    for words in (["--tag", ""], ["--tag", "a", "--tag", "b"], ["--name", ""]):
+        assert run_command(["rename", ID, *words]) == 0
+    assert sent == [{"tags": []}, {"tags": ["a", "b"]}, {"name": ""}]
+    assert run_command(["rename", ID]) == 2
+    assert "--tag '' removes all tags" in capsys.readouterr().err and len(sent) == 3

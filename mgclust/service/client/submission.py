@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.algorithms import declarations
 from mgclust.base.errors import InputError, MgclustError
 from mgclust.service.client.in_memory import array_content, file_of
 from mgclust.service.client.remote_job import RemoteJob
@@ -90,7 +91,8 @@ class Submissions(Uploads):
         tags : sequence of str
             Tags of the job in lists, without spaces, commas and ``#``.
         **parameters : object
-            Parameters of the method. An array, or the `pathlib.Path` of a file with an array, is uploaded. A
+            Parameters of the method. An array is uploaded, and also a file: for a parameter that may be a file, give
+            its path, or a result directory instead of its labels. A
             `mgclust.service.client.remote_job.RemoteJob` stands for the labels of its result.
 
         Returns
@@ -157,6 +159,14 @@ class Submissions(Uploads):
         if not all(isinstance(path, (str, os.PathLike)) for path in paths):
             raise InputError("sources should be paths, an array or a table; give rows as numpy.array(rows).")
 
+        declared = declarations().get(record["method"])
+        types = {option.name: option.constraint.type for option in declared.options()} if declared else {}
+
+        def is_path(name: str, value: Any) -> bool:
+            """Return whether a text names a file; a text for another parameter may also be a word or a number."""
+            kind = types.get(name, "")
+            return isinstance(value, str) and (kind == "file" or (kind.endswith("|FILE") and value.endswith(".npy")))
+
         def source(path: str | os.PathLike[str]) -> dict[str, str]:
             if isinstance(path, str) and path.startswith("store:"):
                 return {"upload": self._read_stored(path, made), "name": path.rpartition("/")[2][:255]}
@@ -170,8 +180,9 @@ class Submissions(Uploads):
         def plain(name: str, value: Any) -> Any:
             if isinstance(value, RemoteJob):
                 return {"job": value.id, "name": f"labels of job {value.id[:8]}"}
-            if isinstance(value, os.PathLike):
-                return source(value)
+            if isinstance(value, os.PathLike) or is_path(name, value):
+                labels = types.get(name) == "file" and not remote and os.path.isdir(value)
+                return source(Path(value, "labels.npy") if labels else value)
             if not hasattr(value, "__array__") or np.ndim(value) == 0:
                 return value
             return content(f"{name}.npy", array_content(value, name))

@@ -101,7 +101,7 @@ def reapply(engine: Engine, data: Path) -> None:
 
 
 def _needed(lines: Sequence[str], passed: float) -> list[dict[str, Any]]:
-    """Return the last line of each token, session, webhook and disabled user that had not expired at the time `passed`."""
+    """Return the last line of each token, session, webhook and disabled user, unless it expired before `passed`."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for line in lines:
         with contextlib.suppress(ValueError, TypeError, KeyError):  # an incomplete line of a process that was killed

@@ -138,10 +138,10 @@ def test_a_browser_sees_a_page_at_an_unknown_address(served):
         assert served.get(path, headers={"Accept": accept}).json()["error"] == "there is nothing at this path."
 
 
-def submit(engine, tmp_path, id_, user="admin"):
+def submit(engine, tmp_path, id_, user="admin", sweep=None):
     caller = access.Caller(user, "admin" if user == "admin" else "user")
     settings = Settings(data=tmp_path)
-    WholeQueue(engine, settings).submit([NewJob(id_, caller, "canopy", {"sources": []}, 0)])
+    WholeQueue(engine, settings).submit([NewJob(id_, caller, "canopy", {"sources": []}, 0, sweep=sweep)])
     return id_
 
 
@@ -170,3 +170,14 @@ def test_a_revoked_token_does_not_stay_in_the_data_folder(served, engine, tmp_pa
     assert not (tmp_path / "token").exists()
     (tmp_path / "token").write_text("mgc_" + "x" * 43)  # of an earlier version, or of a restored backup
     assert not access.first_token(engine, tmp_path).exists()
+
+
+def test_short_ids_find_only_sweeps_that_the_caller_sees(served, engine, tmp_path):
+    access.add_user(engine, "ann", "user")
+    ann = {"Authorization": f"Bearer {access.new_token(engine, 'ann')[1]}"}
+    mine, others = "cd12" * 8, "cd13" * 8
+    for k, (user, sweep) in enumerate((("ann", mine), ("ann", mine), ("admin", others), ("ann", None))):
+        submit(engine, tmp_path, f"{k:032x}", user, sweep)
+    assert served.get("/api/v1/sweep-ids/cd12").json() == [mine]
+    assert served.get("/api/v1/sweep-ids/cd13", headers=ann).json() == []
+    assert served.get("/api/v1/sweep-ids/cd1").status_code == 422

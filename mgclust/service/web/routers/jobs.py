@@ -147,6 +147,12 @@ def ids(prefix: Annotated[str, Path(pattern=ID_START)], caller: Reader, backend:
     return backend.jobs.ids(caller, prefix)
 
 
+@router.get("/sweep-ids/{prefix}")
+def sweep_ids(prefix: Annotated[str, Path(pattern=ID_START)], caller: Reader, backend: BackendDep) -> Sequence[str]:
+    """List a few ids of sweeps that begin with a prefix."""
+    return backend.jobs.sweep_ids(caller, prefix)
+
+
 @router.get("/jobs/{id}")
 def status(id: str, caller: Reader, backend: BackendDep) -> JobView:
     """Show one job."""
