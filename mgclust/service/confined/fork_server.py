@@ -206,7 +206,8 @@ def _serve(main: Callable[[], None], adopted: bool) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps children
     gc.collect()
     gc.freeze()  # pages that the collector does not write stay shared
-    control.sendall(b"ready\n")
+    with contextlib.suppress(BrokenPipeError):  # the other end is closed, which the next line notices
+        control.sendall(b"ready\n")
     while True:
         request, pipes, _, _ = socket.recv_fds(control, 64, 2)
         if not request:
