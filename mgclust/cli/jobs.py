@@ -232,7 +232,11 @@ def delete(ids: tuple[str, ...], as_json: bool) -> None:
 @click.option("--revoke", "link", metavar="LINK", help="Revoke the link with this id instead.")
 @as_json_option
 def share(id: str, days: float, lists: bool, link: str | None, as_json: bool) -> None:
-    """Print a link by which anybody reads a job's result, and nothing else."""
+    """Print a link by which anybody reads a job's result, and nothing else.
+
+    Whoever opens the link sees the method, scores, warnings, report and files, with the parameters and the names of the
+    data files. The name, tags, user and log of the job stay private.
+    """
     job = connect_service().job(id)
     if link is not None:
         job.revoke_link(link)

@@ -53,6 +53,12 @@ def test_from_python(hal, points, tmp_path):
     assert best.id == done[1].id
     silhouettes = hal.submit("silhouette", points, labels=best, report=False).wait()
     assert -1 <= silhouettes.info["scores"]["silhouette"] <= 1
+    assert silhouettes.info["warnings"] == []
+    other = hal.submit("silhouette", make_gaussian_rings().X[::-1], labels=best, report=False).wait()
+    (doubt,) = [text for text in other.info["warnings"] if "which read other data ('rings.npy')" in text]
+    assert other.log().count(doubt) == 1
+    other.delete()
+    hal.delete_upload(other.info["request"]["sources"][0]["upload"])
     assert hal.rename(best.id[:12], "nine", []).info["tags"] == []
     assert [job.id for job in hal.jobs(search="nine")] == [best.id]
     assert len(hal.uploads()) == 1  # of three submissions

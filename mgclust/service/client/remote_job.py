@@ -137,6 +137,9 @@ class RemoteJob:
     def share(self, days: float = 7.0) -> dict[str, Any]:
         """Create a link by which anybody reads the result of this job, and nothing else.
 
+        Whoever opens the link sees the method, scores, warnings, report and files, with the parameters and the names of
+        the data files. The name, tags, user and log of the job stay private.
+
         Parameters
         ----------
         days : float, default=7.0
