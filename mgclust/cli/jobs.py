@@ -21,6 +21,7 @@ __all__ = ["check_mlflow", "commands", "warn", "watching"]
 
 MIN_SHOWN = 8  # characters of an id in lists, unless more are needed
 SHOWN_SCORES = 3
+COPIES = {"COPYING": "copying to", "COPIED": "copied to", "FAILED": "not copied to"}  # by state of a copy in a store
 
 
 def _show(job: RemoteJob, as_json: bool) -> None:
@@ -36,6 +37,9 @@ def _show(job: RemoteJob, as_json: bool) -> None:
         words += [str(info["progress"].get("stage")), progress_text(info["progress"])]
     if info["error"]:
         words += [f"({info['fault']})", info["error"]]
+    if copy := info.get("result_copy"):
+        words.append(f"{COPIES[copy['state']]} {copy['to']}")
+        words += [f"({copy['failures']} failures, the last: {copy['error']})"] if copy["error"] else []
     click.echo(printable("  ".join(words)))
 
 

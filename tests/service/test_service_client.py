@@ -497,3 +497,37 @@ def test_rename_removes_all_tags(answers, capsys):
     assert sent == [{"tags": []}, {"tags": ["a", "b"]}, {"name": ""}]
     assert run_command(["rename", ID]) == 2
     assert "--tag '' removes all tags" in capsys.readouterr().err and len(sent) == 3
+
+
+COPIED = {"state": "COPIED", "to": f"store:lab/out/{ID}", "failures": 1, "error": None}
+
+
+def test_the_place_of_a_copy_goes_to_the_service(answers, tmp_path, capsys):
+    answers.by = lambda request: httpx.Response(
+        201, json={"id": ID, "jobs": [], "new": True, **({} if request.url.path.endswith("/uploads") else job())}
+    )
+    Service().submit("canopy", "store:lab/rows.npy", results_to="store:lab/out", t1=2.0, t2=1.0)
+    Service().sweep("canopy", "store:lab/rows.npy", {"t2": [0.5, 1.0]}, results_to="store:lab/out", t1=2.0)
+    shown = ["submit", "canopy", "store:lab/rows.npy", "--t1", "2", "--t2", "1"]
+    assert run_command([*shown, "--results-to", "store:lab/out"]) == 0
+    assert run_command(shown) == 0
+    sent = [json.loads(each.content) for each in answers.requests if not each.url.path.endswith("/uploads")]
+    assert [each.get("results_to") for each in sent] == ["store:lab/out"] * 3 + [None]
+
+
+@pytest.mark.parametrize(
+    ("copy", "words"),
+    [
+        (COPIED, f"SUCCEEDED  copied to store:lab/out/{ID}\n"),
+        (COPIED | {"state": "COPYING", "failures": 0}, f"SUCCEEDED  copying to store:lab/out/{ID}\n"),
+        (COPIED | {"state": "FAILED", "failures": 5, "error": "no\x1b[2Jroom"},
+         f"SUCCEEDED  not copied to store:lab/out/{ID}  (5 failures, the last: no"),
+        (None, "SUCCEEDED\n"),
+    ],
+)  # fmt: skip
+def test_the_status_of_a_job_says_where_its_result_is_copied(copy, words, answers, capsys):
+    facts = job() | {"state": "SUCCEEDED", "progress": None, "error": None, "result_copy": copy}
+    answers.by = lambda request: httpx.Response(200, json=facts)
+    assert run_command(["status", ID]) == 0
+    said = capsys.readouterr().out
+    assert words in said and "\x1b" not in said

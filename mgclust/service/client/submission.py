@@ -45,6 +45,7 @@ class Submissions(Uploads):
         priority: int = 0,
         report: bool = True,
         remote: bool = False,
+        results_to: str | None = None,
         name: str | None = None,
         tags: Sequence[str] = (),
         **parameters: Any,
@@ -86,6 +87,9 @@ class Submissions(Uploads):
             Whether the result has pictures and ``report.html``.
         remote : bool, default=False
             Whether the paths are files on the service's machine. They must be below a folder that the service may read.
+        results_to : str, optional
+            ``"store:NAME/PREFIX"``: after the job, the service copies the files of the result to this place of a store
+            that the administrator has opened for results. `RemoteJob.info` reports the state as ``result_copy``.
         name : str, optional
             Name of the job in lists.
         tags : sequence of str
@@ -110,7 +114,8 @@ class Submissions(Uploads):
         more = {"mask": mask, "confounds": confounds, "surfaces": surfaces, "atlas": atlas}
         record = {
             "method": method, "options": options or {}, "resources": resources or {}, "priority": priority,
-            "report": report, **({"name": name} if name else {}), **({"tags": tags} if tags else {}),
+            "report": report, **({"results_to": results_to} if results_to is not None else {}),
+            **({"name": name} if name else {}), **({"tags": tags} if tags else {}),
         }  # fmt: skip
         return RemoteJob(self, self._send("/jobs", record, sources, more, parameters, remote))
 
@@ -139,7 +144,7 @@ class Submissions(Uploads):
             A file does not exist, or the service rejects one of the jobs.
         """
         more = {name: given.pop(name, None) for name in ("mask", "confounds", "surfaces", "atlas")}
-        plain = ("options", "resources", "priority", "report", "name", "tags")
+        plain = ("options", "resources", "priority", "report", "results_to", "name", "tags")
         record = {name: value for name in plain if (value := given.pop(name, None)) is not None}
         values = {name: [each.item() if hasattr(each, "item") else each for each in vary[name]] for name in vary}
         record |= {"method": method, "vary": values}

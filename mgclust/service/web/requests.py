@@ -142,6 +142,9 @@ class Submission(_Strict):
     ] = None
     resources: Resources = Field(default_factory=Resources)
     report: bool = True
+    results_to: Annotated[str, Field(max_length=512)] | None = Field(
+        None, description="Copy the files of the result to this place of a store, store:NAME/PREFIX."
+    )
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
     name: JobName | None = Field(None, description="Name of the job in lists. An empty name is no name.")
     tags: Tags = Field(default_factory=list, description="Tags of the job in lists, without spaces, commas and #.")
