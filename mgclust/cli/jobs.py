@@ -213,7 +213,7 @@ def cancel(id: str, as_json: bool) -> None:
 @click.argument("id")
 @as_json_option
 def retry(id: str, as_json: bool) -> None:
-    """Queue a failed or cancelled job again."""
+    """Queue a failed or cancelled job again, or the copy of its result to a store if copying has failed."""
     _show(connect_service().job(id).retry(), as_json)
 
 

@@ -119,7 +119,13 @@ class RemoteJob:
         return self
 
     def retry(self) -> RemoteJob:
-        """Queue a failed or cancelled job again; return this object."""
+        """Queue a failed or cancelled job again, or the copy of its result if copying has failed.
+
+        Returns
+        -------
+        RemoteJob
+            This object.
+        """
         self.info = self._service.call("POST", f"/jobs/{self.id}/retry")
         return self
 
