@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import importlib
 import os
-from typing import Any
 
 __version__ = "0.1.0"
 
@@ -85,7 +84,7 @@ _MODULES = ("algorithms", "data", "datasets", "engine", "kernels", "output", "pl
 __all__ = [*_HOME, *_MODULES]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in _HOME:
         return getattr(importlib.import_module(_HOME[name]), name)
     if name in _MODULES:

@@ -80,8 +80,18 @@ def run_command(args: list[str]) -> int:
     except MgclustError as error:
         return _fail(str(error), FAILED)
     except Exception as error:
+        if _is_interrupted(error):
+            click.echo("cancelled", err=True)
+            return CANCELLED
         hint = "" if debugging() else " (use --debug to see where)"
         return _fail(f"{type(error).__name__}: {error}{hint}", FAILED)
+
+
+def _is_interrupted(error: BaseException | None) -> bool:
+    """Return whether Ctrl-C led to an error: a library that is being imported may report it as an ImportError."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _fail(message: str, code: int) -> int:

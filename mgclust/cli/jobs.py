@@ -21,6 +21,7 @@ __all__ = ["check_mlflow", "commands", "warn", "watching"]
 
 MIN_SHOWN = 8  # characters of an id in lists, unless more are needed
 SHOWN_SCORES = 3
+COPIES = {"COPYING": "copying to", "COPIED": "copied to", "FAILED": "not copied to"}  # by state of a copy in a store
 
 
 def _show(job: RemoteJob, as_json: bool) -> None:
@@ -36,6 +37,9 @@ def _show(job: RemoteJob, as_json: bool) -> None:
         words += [str(info["progress"].get("stage")), progress_text(info["progress"])]
     if info["error"]:
         words += [f"({info['fault']})", info["error"]]
+    if copy := info.get("result_copy"):
+        words.append(f"{COPIES[copy['state']]} {copy['to']}")
+        words += [f"({copy['failures']} failures, the last: {copy['error']})"] if copy["error"] else []
     click.echo(printable("  ".join(words)))
 
 
@@ -209,7 +213,7 @@ def cancel(id: str, as_json: bool) -> None:
 @click.argument("id")
 @as_json_option
 def retry(id: str, as_json: bool) -> None:
-    """Queue a failed or cancelled job again."""
+    """Queue a failed or cancelled job again, or the copy of its result to a store if copying has failed."""
     _show(connect_service().job(id).retry(), as_json)
 
 
@@ -232,7 +236,11 @@ def delete(ids: tuple[str, ...], as_json: bool) -> None:
 @click.option("--revoke", "link", metavar="LINK", help="Revoke the link with this id instead.")
 @as_json_option
 def share(id: str, days: float, lists: bool, link: str | None, as_json: bool) -> None:
-    """Print a link by which anybody reads a job's result, and nothing else."""
+    """Print a link by which anybody reads a job's result, and nothing else.
+
+    Whoever opens the link sees the method, scores, warnings, report and files, with the parameters and the names of the
+    data files. The name, tags, user and log of the job stay private.
+    """
     job = connect_service().job(id)
     if link is not None:
         job.revoke_link(link)
@@ -269,11 +277,16 @@ def uploads(ids: tuple[str, ...], limit: int, as_json: bool) -> None:
 @click.command("rename", context_settings=CONTEXT)
 @click.argument("id")
 @click.option("--name", metavar="TEXT", help="New name; an empty text removes the name.")
-@click.option("--tag", "tags", metavar="TAG", multiple=True, help="New tags, instead of all others; may be repeated.")
+@click.option(
+    "--tag", "tags", metavar="TAG", multiple=True,
+    help="New tags, instead of all others; may be repeated. An empty text removes all tags.",
+)  # fmt: skip
 @as_json_option
 def rename(id: str, name: str | None, tags: tuple[str, ...], as_json: bool) -> None:
     """Change the name and the tags of a job."""
-    _show(connect_service().rename(id, name, list(tags) or None), as_json)
+    if name is None and not tags:
+        raise click.UsageError("give --name, --tag or both; --name '' removes the name, and --tag '' removes all tags")
+    _show(connect_service().rename(id, name, [] if tags == ("",) else list(tags) or None), as_json)
 
 
 @click.command("sweep", context_settings=CONTEXT)

@@ -221,6 +221,7 @@ def _serve_pages(settings: Settings, engine: Engine, stopping: threading.Event, 
 
         from mgclust.service.audit import Audit
         from mgclust.service.queue.access import first_admin, first_token
+        from mgclust.service.queue.copies import copy_until
         from mgclust.service.queue.models import open_database
         from mgclust.service.queue.removal import sweep_until
         from mgclust.service.queue.sessions import new_code
@@ -256,7 +257,7 @@ def _serve_pages(settings: Settings, engine: Engine, stopping: threading.Event, 
         log_level="error",  # log no line for each request that is not valid HTTP
         proxy_headers=False,  # `AuthenticationMiddleware` reads forwarding headers of trusted proxies only
     )  # fmt: skip
-    for work in (sweep_until, send_until):
+    for work in (sweep_until, send_until, copy_until):
         start(work, stopping, open_database(settings.database), settings)
     Server(config, settings.socket, stopping).run()
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -59,7 +57,7 @@ def _submit(method: Any, parameters: dict[str, Any], command: list[str], **given
             raise InputError("--mlflow needs --wait; add it, or log the job later with 'mgclust result ID --mlflow'.")
         check_mlflow(mlflow)
     resources = {name: value for name in RESOURCES if (value := given.pop(name)) is not None}
-    name, tags, varied = (given.pop(each) for each in ("name", "tags", "varied"))
+    name, tags, varied, results_to = (given.pop(each) for each in ("name", "tags", "varied", "results_to"))
     mask, confounds, surfaces, atlas = (given.pop(each, None) for each in ("mask", "confounds", "surfaces", "atlas"))
     if confounds is not None:
         confounds = _tables(confounds, sources, remote)
@@ -77,15 +75,12 @@ def _submit(method: Any, parameters: dict[str, Any], command: list[str], **given
         options["n_nodes"] = int(nodes) if nodes.isdecimal() and len(nodes) < 19 else nodes
     service = connect_service()
     for option in method.options():
-        if option.constraint.type == "file" and isinstance(path := parameters.get(option.name), str):
-            if path.startswith("job:"):
-                parameters[option.name] = service.job(path.removeprefix("job:"))
-            else:
-                parameters[option.name] = Path(path, "labels.npy") if os.path.isdir(path) else Path(path)
+        if option.constraint.type == "file" and str(parameters.get(option.name)).startswith("job:"):
+            parameters[option.name] = service.job(parameters[option.name].removeprefix("job:"))
     how = {
         "mask": mask, "confounds": confounds, "surfaces": surfaces, "atlas": atlas, "options": options,
-        "resources": resources, "priority": priority, "report": report, "remote": remote, "name": name,
-        "tags": list(tags), **parameters,
+        "resources": resources, "priority": priority, "report": report, "remote": remote,
+        "results_to": results_to, "name": name, "tags": list(tags), **parameters,
     }  # fmt: skip
     if varied:
         failed: list[MgclustError] = []
@@ -182,6 +177,11 @@ submit = job_command(
             type=click.IntRange(1 << 20),
             metavar="BYTES",
             help="Memory limit of all processes of the job, in bytes.",
+        ),
+        click.Option(
+            ["--results-to"],
+            metavar="store:NAME/PREFIX",
+            help="After the job, copy the files of the result to this place of a store of the service.",
         ),
         click.Option(["--name"], metavar="TEXT", help="Name of the job in lists."),
         click.Option(["--tag", "tags"], metavar="TAG", multiple=True, help="Tag of the job in lists; may be repeated."),

@@ -60,7 +60,7 @@ def read_plain_labels(location: Location) -> np.ndarray:
             "save a table as .csv with a column 'label'."
         )
     labels = [line for _, (line,) in table]
-    return _numbers(labels[1:] if _is_header(table, 0) else labels)
+    return _numbers(labels[1:] if _is_header(table, 0, location) else labels)
 
 
 def _lines(location: Location) -> list[str]:
@@ -99,7 +99,7 @@ def read_table(location: Location, *, nodes: bool = False) -> tuple[np.ndarray, 
     columns = [field.strip().lower() for field in table[0][1]]
     column, row_column = _columns(columns, location)
     width = len(columns)
-    if _is_header(table, column):
+    if _is_header(table, column, location):
         table = table[1:]
     if not table:
         raise InputError(f"labels={location.name!r} has no labels below its first line; add one label per line.")
@@ -141,13 +141,26 @@ def _columns(names: list[str], location: Location) -> tuple[int, int | None]:
     return 0, None
 
 
-def _is_header(table: list[tuple[int, list[str]]], column: int) -> bool:
-    """Return whether the first line names columns: its field is a known name, or is text above numbers."""
+def _is_header(table: list[tuple[int, list[str]]], column: int, location: Location) -> bool:
+    """Return whether the first line names columns: its field is a known name, or is text above numbers.
+
+    Raises
+    ------
+    InputError
+        The field may be a title or a label: it is text above other texts, some of which are repeated, but not this one.
+    """
     name = table[0][1][column].strip()
     if name.lower() in _LABEL_COLUMNS:
         return True
     rest = _numbers([fields[column].strip() for _, fields in table[1:] if len(fields) > column])
-    return bool(len(rest)) and rest.dtype.kind != "U" and _numbers([name]).dtype.kind == "U"
+    if not len(rest) or _numbers([name]).dtype.kind != "U":
+        return False
+    if rest.dtype.kind == "U" and name not in rest and len(np.unique(rest)) < len(rest):
+        raise InputError(
+            f"labels={location.name!r}: the first line, {shortened(repr(name), 80)}, may be a title or a label that "
+            "occurs once; replace the title by 'label', or add the line 'label' above the label."
+        )
+    return rest.dtype.kind != "U"
 
 
 def _numbers(texts: list[str]) -> np.ndarray:

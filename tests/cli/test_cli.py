@@ -594,3 +594,39 @@ def test_a_signal_while_computing_leaves_nothing():
     assert process.returncode == 130 and err.split()[-1] == "cancelled" and "Traceback" not in err
     assert time.monotonic() - sent < 60  # about 0.2 s on an idle machine, and no end without the signal
     assert sorted(os.listdir()) == ["points.npy", "points.npz"]
+
+
+def test_an_interrupt_that_a_library_reports_as_another_error(monkeypatch, capsys):
+    def import_interrupted(*_):
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as error:
+            raise ImportError("multiarray failed to import") from error
+
+    monkeypatch.setattr(cli.commands, "main", lambda *_, **how: import_interrupted())
+    assert cli.run_command(["methods"]) == 130
+    assert capsys.readouterr().err == "cancelled\n"
+
+
+@pytest.mark.parametrize("module", ["click", "mgclust.cli.run", "mgclust.base.errors"])
+def test_ctrl_c_while_the_command_line_is_imported(module):
+    """The signal comes within an import, which it must not turn into another error."""
+    program = f"""
+import importlib.abc, os, signal, sys
+
+class Interrupt(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+            except KeyboardInterrupt as error:
+                raise ImportError("it failed to import")
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Interrupt())
+sys.argv = ["mgclust", "--version"]
+from mgclust.__main__ import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "cancelled\n")

@@ -179,14 +179,14 @@ def test_the_first_two_blocks_install_and_run_and_test(directory):
     assert shlex.split(install) == [".venv-test/bin/pip", "install", "--quiet", ".[test]"]
     assert run == ".venv-test/bin/pytest"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    assert project["project"]["scripts"]["mgclust"] == "mgclust.cli:main"
+    assert project["project"]["scripts"]["mgclust"] == "mgclust.__main__:main"
     assert project["tool"]["pytest"]["ini_options"]["testpaths"] == ["tests"]
     first = _blocks("README.md")[:2]
     assert all(block.language == "bash" and block.code.count("\n") == 1 for block in first)
 
     # As the script that pip installs does it.
     done = subprocess.run(
-        [sys.executable, "-c", "from mgclust.cli import main; main()", "demo", "-o", "demo"],
+        [sys.executable, "-c", "from mgclust.__main__ import main; main()", "demo", "-o", "demo"],
         env={**os.environ, "PYTHONPATH": str(Path(mgclust.__file__).parents[1])},
         capture_output=True,
         text=True,

@@ -12,6 +12,7 @@ from mgclust import Communities, modularity
 from mgclust.datasets import make_random_network
 from mgclust.kernels import load
 from mgclust.kernels.graph.adjacency import Adjacency, Gain
+from support.graph_ranks import contracted_by_owners, read_by_owners
 from support.graphs import load_graph
 
 pytestmark = pytest.mark.gpu
@@ -136,6 +137,19 @@ def test_kernels_equal_the_cpus(graph, weights, way, directed, monkeypatch):
         for ours_, theirs_ in zip(results[1], results[0], strict=True):
             np.testing.assert_array_equal(ours_, theirs_)
     assert (results[0][0] >= 0).any()
+
+    halves, bounds = np.array_split(np.arange(len(pairs)), 2), [0, n // 3, n]
+    groups = -(-n // 5)
+    group_bounds, ids = [0, groups // 2, groups], rng.integers(0, groups, n).astype(np.int32)
+    results = []
+    for kernels, move, rows in ((cpu, lambda array: array, whole), (gpu, there, ours)):
+        edges = [
+            (*(move(each[half]) for each in ends), None if weight is None else move(weight[half])) for half in halves
+        ]
+        owned = read_by_owners(kernels, edges, n, bounds)
+        owned += contracted_by_owners(kernels, rows, move(ids), groups, bounds, group_bounds)
+        results.append([array for each in owned for array in (np.array([each.first, each.rows]), *in_order(each))])
+    equal(results[1], results[0])
 
 
 def assert_same(model, other):

@@ -10,6 +10,8 @@ import sys
 import pytest
 from numba.core import event
 
+import mgclust.kernels.toolkit.cpu_compiler  # noqa: F401 - delays signals in this process
+
 pytestmark = pytest.mark.slow
 
 KERNELS = """
@@ -165,8 +167,8 @@ def test_signals_wait_for_the_end_of_a_compilation(number):
         raise KeyboardInterrupt
 
     def compile_two():
-        with event.trigger_event("numba:compile"):
-            with event.trigger_event("numba:compile"):
+        with event.trigger_event("numba:compiler_lock"):
+            with event.trigger_event("numba:compiler_lock"):
                 signal.raise_signal(number)
                 reached.append("inner")
             reached.append("outer")
@@ -181,3 +183,26 @@ def test_signals_wait_for_the_end_of_a_compilation(number):
             signal.raise_signal(number)
     finally:
         signal.signal(number, before)
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_stop_discards_no_compiled_kernel(ran, tmp_path, name):
+    """A job that is cancelled while it compiles, and retried, need not compile the same again."""
+    interrupt = f"""
+import signal
+signal.signal(signal.SIGTERM, signal.default_int_handler)
+class Interrupting(event.Listener):
+    def on_start(self, begun):
+        if begun.data["dispatcher"].py_func.__name__ == "twice":
+            signal.raise_signal(signal.{name})
+    def on_end(self, _):
+        pass
+event.register("numba:compile", Interrupting())
+try:
+    kernels.twice(1.5)
+except KeyboardInterrupt:
+    print("stopped")
+"""
+    done = ran(COMPILED + interrupt, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
+    assert (done.stdout, done.stderr) == ("stopped\n3.0 2\ntwice half scaled same\n", "")
+    assert ran(COMPILED, NUMBA_CACHE_DIR=str(tmp_path / "cache")).stdout == "3.0 2\n\n"

@@ -12,6 +12,7 @@ from mgclust.kernels import load
 from mgclust.kernels.graph import cpu_adjacency as _cpu_adjacency
 from mgclust.kernels.graph import cpu_moves
 from mgclust.kernels.graph.adjacency import Adjacency, Gain
+from support.graph_ranks import contracted_by_owners, part, read_by_owners
 
 cpu = load("cpu")
 
@@ -31,14 +32,6 @@ def graph(n: int, edges: int, weights, seed: int = 0) -> tuple[Adjacency, np.nda
     starts = np.searchsorted(row, np.arange(n + 1)).astype(np.int64)
     weight = None if weights is None else dense[row, column].astype(weights)
     return Adjacency(0, starts, column.astype(np.int32), weight), dense, dense.sum(0)
-
-
-def part(rows: Adjacency, first: int, stop: int) -> Adjacency:
-    """Some of the rows."""
-    starts = rows.starts[first : stop + 1]
-    entries = slice(starts[0], starts[-1])
-    weights = None if rows.weights is None else rows.weights[entries].copy()
-    return Adjacency(first, starts - starts[0], rows.columns[entries].copy(), weights)
 
 
 def mix(x: int) -> int:
@@ -314,19 +307,47 @@ def test_rows_of_edges_are_sorted_and_added_up(count: int, pairs: int, weights) 
     edges = [(each[0], each[1], None if weight is None else each[2]) for each in pieces(row, column, weight)]
     rows = cpu.graph.rows_of_edges(edges, count=count)
     check(rows, expected, weights)
-    # The same rows, of which three ranks had a part each, on the rank that owns some of the nodes.
-    parts = [cpu.graph.rows_of_edges([each], count=count) for each in edges]
-    bounds = [0, count // 3, count // 2, count]
-    weighted = any(each.weights is not None for each in parts)
-    for first, stop in itertools.pairwise(bounds):
-        lengths = np.concatenate([np.diff(each.starts)[first:stop] for each in parts])
-        cuts = [slice(each.starts[first], each.starts[stop]) for each in parts]
-        columns = np.concatenate([each.columns[cut] for each, cut in zip(parts, cuts, strict=True)])
-        sums = [np.ones(each.entries, weights or np.int32) if each.weights is None else each.weights for each in parts]
-        sent = np.concatenate([each[cut] for each, cut in zip(sums, cuts, strict=True)]) if weighted else None
-        joined = cpu.graph.join_rows(lengths, columns, sent, count=count, first=first, rows=stop - first)
+    bounds = [0, count // 3, count // 2, count]  # the same rows, on the ranks that own the nodes
+    owned = read_by_owners(cpu, edges, count, bounds)
+    for joined, (first, stop) in zip(owned, itertools.pairwise(bounds), strict=True):
         assert (joined.first, joined.rows) == (first, stop - first)
         check(joined, {pair: value for pair, value in expected.items() if first <= pair[0] < stop}, weights)
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize(("n", "edges"), [(3, 2), (400, 3000), (300, 20000)])
+def test_ranks_sum_the_rows_of_their_groups(n: int, edges: int, weights, threads: int, monkeypatch) -> None:
+    monkeypatch.setattr(_cpu_adjacency, "ALONE", 1 << 16 if threads == 1 else 100)
+    monkeypatch.setattr(_cpu_adjacency, "PART", 1 << 14 if threads == 1 else 50)
+    monkeypatch.setattr(_cpu_adjacency, "thread_count", lambda: threads)
+    rows, dense, _ = graph(n, edges, weights)
+    for count in {1, -(-n // 50), -(-n // 3), n}:
+        ids = np.random.default_rng(count).permutation(np.arange(n) % count).astype(np.int32)
+        member = np.eye(count, dtype=np.int64)[ids]
+        sums = member.T @ dense @ member
+        bounds, group_bounds = [0, n // 3, n // 3, n], [0, count // 2, count, count]
+        for made, (first, stop) in zip(
+            contracted_by_owners(cpu, rows, ids, count, bounds, group_bounds),
+            itertools.pairwise(group_bounds),
+            strict=True,
+        ):
+            assert (made.first, made.rows) == (first, stop - first)
+            row, column, weight = listed(sums)
+            kept = (row >= first) & (row < stop)
+            for found, wanted in zip(pairs_of(made), (row[kept], column[kept], weight[kept]), strict=True):
+                np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_entries_within_a_group_are_not_sent(weights) -> None:
+    """So a rank that owns a group of nearly all nodes does not receive nearly all entries of the graph."""
+    rows, dense, _ = graph(400, 3000, weights)
+    ids = (np.arange(400) // 399).astype(np.int32)
+    lengths, columns, sent = cpu.graph.crossing_rows(part(rows, 100, 400), ids, first=0, stop=1)
+    np.testing.assert_array_equal(lengths, dense[100:399, 399] > 0)
+    assert (columns == 399).all()
+    assert sent is None if weights is None else sent.tolist() == dense[100:399, 399][lengths > 0].tolist()
 
 
 def pieces(row: np.ndarray, column: np.ndarray, weight: np.ndarray | None) -> list[tuple]:

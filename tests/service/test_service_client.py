@@ -446,3 +446,88 @@ def test_tags_in_one_text_and_rows_in_lists_are_rejected(answers):
     with pytest.raises(InputError, match=r"sources should be paths, an array or a table; give rows as numpy.array"):
         Service().submit("canopy", [[1, 2], [3, 4]])
     assert not answers.requests
+
+
+def test_a_path_is_a_file_whether_it_is_a_text_or_not(answers, tmp_path):
+    """A result directory stands for its labels, and a word that a parameter may have is no path."""
+    (tmp_path / "result").mkdir()
+    for name in ("x.npy", "result/labels.npy", "centers.npy"):
+        np.save(tmp_path / name, np.zeros(2))
+    sent = {}
+
+    def by(request):
+        if request.method != "POST":
+            return httpx.Response(201, json={"id": ID, "new": True})
+        sent.update(json.loads(request.content))
+        return httpx.Response(201, json=job())
+
+    answers.by, service, rows = by, Service(), tmp_path / "x.npy"
+    for given, name in ((rows, "x.npy"), (str(rows), "x.npy"), (str(tmp_path / "result"), "labels.npy"),
+                        (tmp_path / "result", "labels.npy")):  # fmt: skip
+        service.submit("silhouette", rows, labels=given)
+        assert sent["parameters"]["labels"] == {"upload": ID, "name": name}
+    service.submit("silhouette", "/data/x.npy", labels="/data/result", remote=True)
+    assert sent["parameters"]["labels"] == {"path": "/data/result", "name": "result"}
+    service.submit("fuzzy-c-means", rows, init="k-means++")
+    assert sent["parameters"] == {"init": "k-means++"}
+    service.submit("fuzzy-c-means", rows, init=str(tmp_path / "centers.npy"))
+    assert sent["parameters"]["init"] == {"upload": ID, "name": "centers.npy"}
+    with pytest.raises(InputError, match=r"'none\.npy' is not a file; give the path of a file on this machine"):
+        service.submit("silhouette", rows, labels="none.npy")
+
+
+@pytest.mark.parametrize("url", ["http://host.example/x.npy", "https://host.example/x", "s3://bucket/x.npy"])
+def test_a_url_is_answered_with_the_sources_that_the_service_reads(answers, url, capsys):
+    assert run_command(["submit", "canopy", url, "--t1", "2", "--t2", "1"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {url!r} is a URL, which the service does not read; give a file of this machine, ")
+    assert all(word in error for word in ("store:NAME/PATH", "--remote", "folder")) and "zarr" not in error
+
+
+def test_a_folder_is_answered_with_its_remedy(answers, tmp_path):
+    with pytest.raises(InputError, match=r"is a folder, and only files are uploaded; put it \(zarr\) where"):
+        Service().submit("canopy", str(tmp_path), t1=2.0, t2=1.0)
+
+
+def test_rename_removes_all_tags(answers, capsys):
+    sent = []
+    answers.by = lambda request: (sent.append(json.loads(request.content)), httpx.Response(200, json=job()))[1]
+    for words in (["--tag", ""], ["--tag", "a", "--tag", "b"], ["--name", ""]):
+        assert run_command(["rename", ID, *words]) == 0
+    assert sent == [{"tags": []}, {"tags": ["a", "b"]}, {"name": ""}]
+    assert run_command(["rename", ID]) == 2
+    assert "--tag '' removes all tags" in capsys.readouterr().err and len(sent) == 3
+
+
+COPIED = {"state": "COPIED", "to": f"store:lab/out/{ID}", "failures": 1, "error": None}
+
+
+def test_the_place_of_a_copy_goes_to_the_service(answers, tmp_path, capsys):
+    answers.by = lambda request: httpx.Response(
+        201, json={"id": ID, "jobs": [], "new": True, **({} if request.url.path.endswith("/uploads") else job())}
+    )
+    Service().submit("canopy", "store:lab/rows.npy", results_to="store:lab/out", t1=2.0, t2=1.0)
+    Service().sweep("canopy", "store:lab/rows.npy", {"t2": [0.5, 1.0]}, results_to="store:lab/out", t1=2.0)
+    shown = ["submit", "canopy", "store:lab/rows.npy", "--t1", "2", "--t2", "1"]
+    assert run_command([*shown, "--results-to", "store:lab/out"]) == 0
+    assert run_command(shown) == 0
+    sent = [json.loads(each.content) for each in answers.requests if not each.url.path.endswith("/uploads")]
+    assert [each.get("results_to") for each in sent] == ["store:lab/out"] * 3 + [None]
+
+
+@pytest.mark.parametrize(
+    ("copy", "words"),
+    [
+        (COPIED, f"SUCCEEDED  copied to store:lab/out/{ID}\n"),
+        (COPIED | {"state": "COPYING", "failures": 0}, f"SUCCEEDED  copying to store:lab/out/{ID}\n"),
+        (COPIED | {"state": "FAILED", "failures": 5, "error": "no\x1b[2Jroom"},
+         f"SUCCEEDED  not copied to store:lab/out/{ID}  (5 failures, the last: no"),
+        (None, "SUCCEEDED\n"),
+    ],
+)  # fmt: skip
+def test_the_status_of_a_job_says_where_its_result_is_copied(copy, words, answers, capsys):
+    facts = job() | {"state": "SUCCEEDED", "progress": None, "error": None, "result_copy": copy}
+    answers.by = lambda request: httpx.Response(200, json=facts)
+    assert run_command(["status", ID]) == 0
+    said = capsys.readouterr().out
+    assert words in said and "\x1b" not in said

@@ -531,6 +531,7 @@ def test_the_form_has_all_that_a_submission_may_have(browser, running, points, t
         "report",
         "name",
         "tags",
+        "results_to",
     }
     submission = set(Submission.model_fields) - others
     assert submission == {group[1:] for group in given}  # nothing that the form does not know

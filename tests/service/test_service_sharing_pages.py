@@ -102,6 +102,8 @@ def test_sign_in_by_a_link_share_and_sign_out(browser, running, tmp_path):
     assert address.startswith(f"{running.url}/shared#mgc_")
     assert len(ann.job(job.id).links()) == 1
 
+    told = browser.run("document.querySelector('#sharing').innerText")
+    assert "Whoever opens the link sees" in told and "The name, the tags, the user and the log of the job stay" in told
     browser.click("#sharing .row button:last-child")
     browser.click("#leave")
     browser.wait("document.querySelector('#token')")

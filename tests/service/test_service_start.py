@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -10,10 +11,12 @@ import sys
 import threading
 
 import pytest
+import uvicorn
 
 from mgclust.base.errors import InputError
 from mgclust.cli import run_command, serve
 from mgclust.service.runner import supervisor
+from mgclust.service.web.perimeter.server import Server
 from support.service_process import Running
 from support.waiting import wait_for
 
@@ -81,6 +84,54 @@ def test_a_second_service_of_a_folder_says_that_it_waits(tmp_path):
             assert other.wait(30) == 0
     finally:
         running.stop()
+
+
+def test_a_server_removes_its_socket_and_those_of_killed_servers(tmp_path):
+    """Not a socket at which another process listens, and no other file."""
+    left, used, text = (tmp_path / f"{name}.socket" for name in (1, 2, 3))
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(str(left))
+    text.write_text("text")
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(used))
+        other.listen()
+
+        async def run(path, replaced):
+            config = uvicorn.Config(lambda *_: None, port=0, lifespan="off", log_level="error")
+            server = Server(config, path, threading.Event())
+            config.load()
+            server.lifespan = config.lifespan_class(config)
+            await server.startup()
+            assert path.is_socket()
+            if replaced:
+                path.unlink()
+                path.write_text("of another process")
+            await server.shutdown()
+
+        asyncio.run(run(tmp_path / "4.socket", False))
+        assert sorted(tmp_path.iterdir()) == [used, text]
+        asyncio.run(run(tmp_path / "4.socket", True))
+        assert sorted(tmp_path.iterdir()) == [used, text, tmp_path / "4.socket"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_files_that_stay_when_a_service_ends(tmp_path, number):
+    """Its data with the log of the database, and free locks; after a kill a socket, which the next start removes."""
+    lasting = {"audit.log", "clock", "folder-id", "reserve", "root", "runner.lock", "service.db", "service.db-shm",
+               "service.db-wal", "token"}  # fmt: skip
+    running = Running(tmp_path, settings={"slots": 1}, kernels=False)
+    running.web.send_signal(number)
+    running.web.wait(90)
+    wait_for(lambda: running.runner() is None)
+    killed = {f"{running.port}.socket"} if number == signal.SIGKILL else set()
+    assert {path.name for path in running.data.iterdir()} - lasting == killed
+    running.port += 1
+    running.url = f"http://127.0.0.1:{running.port}"
+    running.start()
+    assert {path.name for path in running.data.glob("*.socket")} == {f"{running.port}.socket"}
+    running.stop()
+    assert {path.name for path in running.data.iterdir()} <= lasting
 
 
 @pytest.mark.slow

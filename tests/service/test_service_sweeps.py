@@ -53,6 +53,12 @@ def test_from_python(hal, points, tmp_path):
     assert best.id == done[1].id
     silhouettes = hal.submit("silhouette", points, labels=best, report=False).wait()
     assert -1 <= silhouettes.info["scores"]["silhouette"] <= 1
+    assert silhouettes.info["warnings"] == []
+    other = hal.submit("silhouette", make_gaussian_rings().X[::-1], labels=best, report=False).wait()
+    (doubt,) = [text for text in other.info["warnings"] if "which read other data ('rings.npy')" in text]
+    assert other.log().count(doubt) == 1
+    other.delete()
+    hal.delete_upload(other.info["request"]["sources"][0]["upload"])
     assert hal.rename(best.id[:12], "nine", []).info["tags"] == []
     assert [job.id for job in hal.jobs(search="nine")] == [best.id]
     assert len(hal.uploads()) == 1  # of three submissions
@@ -80,6 +86,8 @@ def test_from_the_command_line(call, hal, points):
     sweep = call(*words, "--sweep", "n-clusters=15,9", "--sweep", "halo=true").out.strip()
     shown = json.loads(call("sweep", sweep, "--json").out)
     assert shown["vary"] == {"n_clusters": [15, 9], "halo": [True]}
+    assert json.loads(call("sweep", sweep[:8], "--json").out)["id"] == sweep
+    assert "begins no sweep's id" in call("sweep", "00000000", code=2).err
     table = call("sweep", sweep).out
     assert table.split()[:5] == ["ID", "STATE", "n_clusters", "halo", "OUTCOME"] and "SUCCEEDED" in table
     ids = [job["id"] for job in shown["jobs"]]
@@ -96,15 +104,18 @@ def test_from_the_command_line(call, hal, points):
     made = call("submit", "silhouette", str(points), "--labels", f"job:{ids[0][:12]}", "--no-report", "--wait").out
     assert hal.job(made.strip()).info["request"]["parameters"]["labels"]["job"] == ids[0]
     assert json.loads(call("rename", ids[0], "--name", "x", "--tag", "a", "--json").out)["tags"] == ["a"]
+    assert json.loads(call("rename", ids[0][:8], "--tag", "", "--json").out)["tags"] == []
     for wrong, says in (("n-clusters", "should be NAME=VALUE"), ("unknown=1", "is not a parameter"),
                         ("n-clusters=x", "n_clusters"), ("halo=perhaps", "true or false")):  # fmt: skip
         assert says in call("submit", "density-peaks", str(points), "--sweep", wrong, code=2).err
+    single = json.loads(call(*words, "--sweep", "n-clusters=15", "--json").out)
+    assert (single["vary"], len(single["jobs"])) == ({"n_clusters": [15]}, 1)  # as in a loop of a script
     told = call(*words, "--sweep", "n-clusters=5000,15", code=2).err
     assert "1 of 2 jobs did not succeed; the first: " in told
     failing = told.partition("'mgclust sweep ")[2][:32]
     assert json.loads(call("sweep", failing, "--json").out)["vary"] == {"n_clusters": [5000, 15]}
     assert [job.state for job in hal.find_sweep(failing).jobs] == ["FAILED", "SUCCEEDED"]
-    for id_ in (sweep, failing):
+    for id_ in (sweep[:8], failing, single["id"]):
         call("sweep", id_, "--cancel")
         call("sweep", id_, "--delete")
     hal.job(made.strip()).delete()

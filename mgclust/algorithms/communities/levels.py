@@ -2,7 +2,8 @@
 
 Every rank owns consecutive nodes and their adjacency rows. Vectors with one number per node are on every rank. Each
 level is contracted from the previous level: the nodes of a group become one node, and the weights between two groups
-are summed to one weight.
+are summed to one weight. Entries are summed only once, by the rank that owns the group: the ranks send it the rows of
+the group's nodes as they are, without entries within the group.
 
 Weights are always integers, so that sums do not depend on the order. Integer weights stay unchanged if twice their
 total is below 2^51. Other weights are multiplied by the power of two with which twice the total just fits into 51 bits,
@@ -111,7 +112,7 @@ def read_level(
     narrow = np.int32 if exact else np.int64
     edges = [(u, v, None if weight is None else weight.astype(narrow, copy=False)) for u, v, weight in pieces]
     del pieces
-    rows = kernels.graph.rows_of_edges(edges, count=n)
+    rows = kernels.graph.rows_of_edges(edges, count=n, summed=comm.size == 1)
     del edges
     gain = replace(gain, two_m=two_m, exact=exact)
     return spread(kernels, comm, rows, strength, gain, shared), scale or WeightScale()
@@ -125,13 +126,29 @@ def spread(kernels: Kernels, comm: Comm, rows: Adjacency, strength: Array, gain:
     kernels, comm
         Kernels and ranks.
     rows : Adjacency
-        A row for each node, with this rank's edges in both directions.
+        A row for each node, with this rank's edges in both directions; they are summed only if there is one rank.
     strength, gain, shared
         See `Level`.
     """
-    if comm.size > 1:
-        return _owned(kernels, comm, len(strength), strength, gain, shared, rows)
-    return Level(kernels, comm, len(strength), rows.entries, rows, strength, gain)
+    n = len(strength)
+    if comm.size == 1:
+        return Level(kernels, comm, n, rows.entries, rows, strength, gain)
+    bounds = _bounds(kernels, gain.degree(strength), comm.size)
+    cuts = kernels.memory.to_host(rows.starts[kernels.xp.asarray(np.array(bounds, np.int64))]).tolist()
+
+    def sent(array: Array, places: Sequence[int]) -> Array:
+        return comm.exchange([array[start:stop] for start, stop in pairwise(places)])
+
+    lengths = sent(_lengths(kernels, rows), bounds)
+    columns = sent(rows.columns, cuts)
+    weights = None if rows.weights is None else sent(rows.weights, cuts)
+    del rows
+    first, stop = bounds[comm.rank : comm.rank + 2]
+    rows = kernels.graph.join_rows(lengths, columns, weights, count=n, first=first, rows=stop - first)
+    del lengths, columns, weights
+    if comm.all_reduce(np.array([rows.weights is not None], np.int64), "max")[0]:
+        rows = replace(rows, weights=_weights(kernels, rows, gain))
+    return _of_ranks(kernels, comm, rows, strength, gain, shared, bounds)
 
 
 def at_resolution(level: Level, resolution: float) -> Level:
@@ -160,10 +177,10 @@ def contract(level: Level, ids: Array, count: int) -> Level:
     """
     kernels = level.kernels
     strength = kernels.graph.sum_by_id(level.strength, ids, count)
-    rows = kernels.graph.contract(level.rows, ids, count=count)
     if level.comm.size > 1:
-        coarse = _owned(kernels, level.comm, count, strength, level.gain, level.shared, rows)
+        coarse = _contracted_by_owners(level, ids, count, strength)
     else:
+        rows = kernels.graph.contract(level.rows, ids, count=count)
         coarse = Level(kernels, level.comm, count, rows.entries, rows, strength, level.gain)
     if level.fixed is not None:  # a group with a fixed node does not move
         coarse.fixed = kernels.xp.zeros(count, np.uint8)
@@ -236,50 +253,63 @@ def _integers(xp: Any, weight: Array, scale: WeightScale) -> Array:
     return xp.where(weight > 0, xp.maximum(rounded, 1), 0)
 
 
-def _owned(kernels: Kernels, comm: Comm, n: int, strength: Array, gain: Gain, shared: int, partial: Adjacency) -> Level:
-    """Send every row to the rank that owns its node, or all rows to all ranks if they are few.
-
-    `partial` has a row for each node, with the sums of this rank's entries.
-    """
-    kind = np.dtype(np.int32 if gain.exact else np.int64)
-    bounds = _bounds(kernels, gain.degree(strength), comm.size)
-    cuts = kernels.memory.to_host(partial.starts[kernels.xp.asarray(np.array(bounds, np.int64))]).tolist()
-
-    def sent(array: Array, places: Sequence[int]) -> Array:
-        return comm.exchange([array[start:stop] for start, stop in pairwise(places)])
-
-    lengths = sent(kernels.xp.diff(partial.starts), bounds)
-    columns = sent(partial.columns, cuts)
-    weights = None
-    if _any_weights(comm, partial):
-        weights = sent(_weights(kernels, partial, kind), cuts)
-    del partial
+def _contracted_by_owners(level: Level, ids: Array, count: int, strength: Array) -> Level:
+    """Send the row of every node to the rank that owns its group, which sums the rows of the group."""
+    kernels, xp, comm, rows = level.kernels, level.kernels.xp, level.comm, level.rows
+    bounds = _bounds(kernels, level.gain.degree(strength), comm.size)
     first, stop = bounds[comm.rank : comm.rank + 2]
-    rows = kernels.graph.join_rows(lengths, columns, weights, count=n, first=first, rows=stop - first)
-    del lengths, columns, weights
+    parts = [
+        kernels.graph.crossing_rows(rows, ids, first=start, stop=end)
+        if rank != comm.rank
+        else (_lengths(kernels, rows), rows.columns, rows.weights)  # also rows that leave, which `contract` skips
+        for rank, (start, end) in enumerate(pairwise(bounds))
+    ]
+    lengths, columns = (comm.exchange([part[index] for part in parts]) for index in (0, 1))
+    weights = None if rows.weights is None else comm.exchange([part[2] for part in parts])
+    del parts
+    # Ranks own ascending nodes and send their rows in this order, so the nodes of the rows are known.
+    there = (ids >= first) & (ids < stop)
+    there[rows.first : rows.first + rows.rows] = True
+    groups = ids[xp.flatnonzero(there)]
+    received = Adjacency(0, _starts(kernels, lengths), columns, weights)
+    del lengths, columns, weights, there
+    summed = kernels.graph.contract(received, ids, count=count, groups=groups, first=first, stop=stop)
+    del received
+    summed = replace(summed, weights=_weights(kernels, summed, level.gain))
+    return _of_ranks(kernels, comm, summed, strength, level.gain, level.shared, bounds)
+
+
+def _of_ranks(
+    kernels: Kernels, comm: Comm, rows: Adjacency, strength: Array, gain: Gain, shared: int, bounds: Sequence[int]
+) -> Level:
+    """Return the graph whose rows the ranks own; every rank gets all rows if they are few."""
     entries = int(comm.all_reduce(np.array([rows.entries], np.int64))[0])
-    if _any_weights(comm, rows):
-        rows = replace(rows, weights=_weights(kernels, rows, kind))
     if entries <= shared:
         rows = _gathered(kernels, comm, rows)
         comm = SoloComm(Partition(1, 1, 1), 1)
-    return Level(kernels, comm, n, entries, rows, strength, gain, shared, bounds)
+    return Level(kernels, comm, len(strength), entries, rows, strength, gain, shared, bounds)
 
 
-def _any_weights(comm: Comm, rows: Adjacency) -> bool:
-    """Return whether any rank has weights."""
-    return bool(comm.all_reduce(np.array([rows.weights is not None], np.int64), "max")[0])
-
-
-def _weights(kernels: Kernels, rows: Adjacency, kind: np.dtype) -> Array:
+def _weights(kernels: Kernels, rows: Adjacency, gain: Gain) -> Array:
+    """Return weights of the type that all ranks have."""
+    kind = np.dtype(np.int32 if gain.exact else np.int64)
     return kernels.xp.ones(rows.entries, kind) if rows.weights is None else rows.weights.astype(kind, copy=False)
+
+
+def _lengths(kernels: Kernels, rows: Adjacency) -> Array:
+    """Return the number of entries of each row, in the type that ranks send."""
+    return kernels.xp.diff(rows.starts).astype(np.int32)
+
+
+def _starts(kernels: Kernels, lengths: Array) -> Array:
+    starts = kernels.xp.zeros(len(lengths) + 1, np.int64)
+    starts[1:] = kernels.xp.cumsum(lengths, dtype=np.int64)
+    return starts
 
 
 def _gathered(kernels: Kernels, comm: Comm, rows: Adjacency) -> Adjacency:
     """Return the rows of all ranks."""
-    lengths = comm.all_gather(kernels.xp.diff(rows.starts))
-    starts = kernels.xp.zeros(len(lengths) + 1, np.int64)
-    starts[1:] = kernels.xp.cumsum(lengths)
+    starts = _starts(kernels, comm.all_gather(_lengths(kernels, rows)))
     weights = None if rows.weights is None else comm.all_gather(rows.weights)
     return Adjacency(0, starts, comm.all_gather(rows.columns), weights)
 

@@ -71,7 +71,7 @@ def rewired(level: Level, seed: int) -> Level:
     begin, stop = share_of(len(u), comm.rank, comm.size)
     u, v = u[begin:stop], v[begin:stop]
     weights = None if weights is None else weights[begin:stop]
-    rows = kernels.graph.rows_of_edges([(u, v, weights)], count=level.n)
+    rows = kernels.graph.rows_of_edges([(u, v, weights)], count=level.n, summed=comm.size == 1)
     return spread(kernels, comm, rows, strength, level.gain, level.shared)
 
 

@@ -76,21 +76,56 @@ class GraphKernels(Protocol):
             Partner of each node, or -1. Overwritten.
         """
 
-    def contract(self, rows: Adjacency, ids: Array, *, count: int) -> Adjacency:
-        """Sum the entries of local rows for each pair of groups that they connect, without entries within a group.
+    def contract(
+        self,
+        rows: Adjacency,
+        ids: Array,
+        *,
+        count: int,
+        groups: Array | None = None,
+        first: int = 0,
+        stop: int | None = None,
+    ) -> Adjacency:
+        """Sum the entries of rows for each pair of groups that they connect, without entries within a group.
 
         Parameters
         ----------
+        rows : Adjacency
+            Rows of any nodes.
         ids : int32 array of shape (n,)
             Group of each node of the graph, less than `count`.
         count : int
             Number of groups.
+        groups : int32 array of shape (rows,), optional
+            Group of each row; by default, the rows are consecutive nodes.
+        first, stop : int, optional
+            Rows of groups ``first`` to ``stop - 1`` are summed, and others are skipped; by default, all are summed.
 
         Returns
         -------
         Adjacency
-            A row for each of the `count` groups, with the sums of this rank's entries. The weights are int64 if the
-            weights of `rows` are int64 or do not fit into int32, else int32; they are never None.
+            A row for each group from `first` to ``stop - 1``. The weights are int64 if the weights of `rows` are int64
+            or do not fit into int32, else int32; they are never None.
+        """
+
+    def crossing_rows(self, rows: Adjacency, ids: Array, *, first: int, stop: int) -> tuple[Array, Array, Array | None]:
+        """Copy the rows of the local nodes of some groups, without entries within a group.
+
+        Parameters
+        ----------
+        ids : int32 array of shape (n,)
+            Group of each node of the graph.
+        first, stop : int
+            The groups are ``first`` to ``stop - 1``.
+
+        Returns
+        -------
+        lengths : int32 array
+            Number of entries that are copied for each of the nodes, in the order of the nodes.
+        columns : int32 array of shape (entries,)
+            Neighbours, row after row.
+        weights : array of shape (entries,), or None
+            None if `rows` has no weights.
         """
 
     def cross_weight(self, rows: Adjacency, labels: Array) -> int:
@@ -115,14 +150,14 @@ class GraphKernels(Protocol):
     def join_rows(
         self, lengths: Array, columns: Array, weights: Array | None, *, count: int, first: int, rows: int
     ) -> Adjacency:
-        """Sum rows of which several ranks have sent entries.
+        """Sum rows of which several ranks have sent entries; loops are dropped.
 
         Parameters
         ----------
-        lengths : int64 array of shape (ranks * rows,)
+        lengths : int32 array of shape (ranks * rows,)
             Number of entries in each row from the first rank, then from the second rank, and so on.
         columns : int32 array of shape (entries,)
-            Entries in the same order: less than `count`, and not the number of their row.
+            Entries in the same order, less than `count`.
         weights : int32 or int64 array of shape (entries,), optional
             Weights; None: all are 1.
         count : int
@@ -133,7 +168,7 @@ class GraphKernels(Protocol):
         Returns
         -------
         Adjacency
-            Weights are None if they were None and no ranks had an entry in common.
+            Weights are None if they were None and all sums are 1.
         """
 
     def match_mutual(self, partner: Array, *, share: float) -> Array:
@@ -185,8 +220,10 @@ class GraphKernels(Protocol):
             element 1.
         """
 
-    def rows_of_edges(self, edges: list[tuple[Array, Array, Array | None]], *, count: int) -> Adjacency:
-        """Return the rows of edges: in both directions, equal edges summed, loops dropped.
+    def rows_of_edges(
+        self, edges: list[tuple[Array, Array, Array | None]], *, count: int, summed: bool = True
+    ) -> Adjacency:
+        """Return the rows of edges in both directions.
 
         Parameters
         ----------
@@ -194,11 +231,14 @@ class GraphKernels(Protocol):
             Ends in int32 less than `count`, in any order, and weights in int32 or int64; None: all are 1.
         count : int
             Number of nodes; each has a row.
+        summed : bool, default=True
+            Whether equal edges are summed and loops dropped. If False, `join_rows` does this later.
 
         Returns
         -------
         Adjacency
-            Weights of the type of the edges' weights. If these are None: int32, or None if all sums are 1.
+            Weights of the type of the edges' weights. If these are None: None if not `summed` or all sums are 1, else
+            int32.
         """
 
     def sweep_alone(

@@ -321,3 +321,32 @@ extern "C" __global__ void place_pairs(i64 pairs, const int* row, const int* col
 #endif
     }
 }
+
+// ---- rows that are sent to other ranks, and rows that arrive from them
+
+// Copies the entries of listed rows (all, if `list` is null), except entries that have the row's own number: the number
+// of an entry is its column, or the group of its column. Listed row `at` goes to `cursor[at % targets]`, and its own
+// number is `own[at % targets]`. If `out` is null, the cursors only count.
+extern "C" __global__ void __launch_bounds__(256)
+    copy_rows(const i64* starts, const int* columns, const Weight* weights, i64 listed, const int* list,
+              const int* own, const int* ids, i64 targets, bool by_block, u64* cursor, int* out, Weight* out_weights) {
+    int lane = threadIdx.x & 31, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    i64 workers = by_block ? gridDim.x : (i64)gridDim.x * warps;
+    int shift = by_block ? 32 * warp : 0, size = by_block ? blockDim.x : 32;
+    for (i64 at = by_block ? blockIdx.x : (i64)blockIdx.x * warps + warp; at < listed; at += workers) {
+        i64 row = list ? list[at] : at, lo = starts[row], hi = starts[row + 1], target = at % targets;
+        if ((hi - lo > MANY) != by_block) continue;
+        for (i64 base = lo + shift; base < hi; base += size) {
+            i64 entry = base + lane;
+            int column = entry < hi ? columns[entry] : 0;
+            bool kept = entry < hi && (ids ? ids[column] : column) != own[target];
+            unsigned there = __ballot_sync(ALL, kept);
+            u64 to = 0;
+            if (!lane && there) to = atomicAdd(&cursor[target], (u64)__popc(there));
+            to = __shfl_sync(ALL, to, 0) + __popc(there & ((1u << lane) - 1));
+            if (!kept || !out) continue;
+            out[to] = column;
+            if (weights) out_weights[to] = weights[entry];
+        }
+    }
+}

@@ -1,6 +1,6 @@
 """Adjacency rows on the CPU: moves between communities, matching, groups of nodes, contraction."""
 
-from mgclust.kernels.graph.cpu_contraction import contract, join_rows, rows_of_edges
+from mgclust.kernels.graph.cpu_contraction import contract, crossing_rows, join_rows, rows_of_edges
 from mgclust.kernels.graph.cpu_groups import propagate_roots, relabel, sum_by_id, weights_before
 from mgclust.kernels.graph.cpu_matching import best_partners, match_mutual
 from mgclust.kernels.graph.cpu_moves import activate_neighbors, apply_moves, cross_weight, propose_moves, sweep_alone
@@ -11,6 +11,7 @@ __all__ = [
     "best_partners",
     "contract",
     "cross_weight",
+    "crossing_rows",
     "join_rows",
     "match_mutual",
     "propagate_roots",

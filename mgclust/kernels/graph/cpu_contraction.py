@@ -30,17 +30,21 @@ from mgclust.kernels.graph.cpu_adjacency import (
 from mgclust.kernels.toolkit.cpu_compiler import called, compiled, inlined
 from mgclust.kernels.toolkit.threads import run_tasks
 
-__all__ = ["contract", "join_rows", "rows_of_edges", "sum_pairs"]
+__all__ = ["contract", "crossing_rows", "join_rows", "rows_of_edges", "sum_pairs"]
 
 Array = Any
 SHORT = 24  # up to this number of columns are sorted by insertion, and more by digits
 RADIX = 8  # bits per digit
 
 
-def rows_of_edges(edges: list[tuple[Array, Array, Array | None]], *, count: int) -> Adjacency:
+def rows_of_edges(edges: list[tuple[Array, Array, Array | None]], *, count: int, summed: bool = True) -> Adjacency:
     row, column = (np.concatenate([each[end] for each in edges for end in ends]) for ends in ((0, 1), (1, 0)))
-    weights = [weight for _, _, weight in edges for _ in range(2) if weight is not None]
-    return sum_pairs(row, column, np.concatenate(weights) if weights else None, count=count, first=0, stop=count)
+    parts = [weight for _, _, weight in edges for _ in range(2) if weight is not None]
+    weight = np.concatenate(parts) if parts else None
+    if summed:
+        return sum_pairs(row, column, weight, count=count, first=0, stop=count)
+    starts, columns, moved = _sorted_by_row(row, column, weights_or_none(weight), 0, count)
+    return Adjacency(0, starts, columns, None if weight is None else moved)
 
 
 def join_rows(lengths: Array, columns: Array, weights: Array | None, *, count: int, first: int, rows: int) -> Adjacency:
@@ -51,10 +55,7 @@ def join_rows(lengths: Array, columns: Array, weights: Array | None, *, count: i
 
 def sum_pairs(row: Array, column: Array, weight: Array | None, *, count: int, first: int, stop: int) -> Adjacency:
     """Return rows first .. stop - 1 of pairs in any order: equal pairs are summed, and loops are dropped."""
-    weights = weights_or_none(weight)
-    starts = np.zeros(stop - first + 1, np.int64)
-    columns, moved = np.empty(len(row), np.int32), np.empty(len(weights), weights.dtype)
-    sort_by_row(row, column, weights, first, starts, columns, moved)
+    starts, columns, moved = _sorted_by_row(row, column, weights_or_none(weight), first, stop)
     sums = moved if len(moved) else np.empty(len(columns), moved.dtype)
     longest = int(np.diff(starts).max(initial=1))
 
@@ -67,21 +68,57 @@ def sum_pairs(row: Array, column: Array, weight: Array | None, *, count: int, fi
     return Adjacency(first, _starts(lengths), columns, None if alike else sums)
 
 
-def contract(rows: Adjacency, ids: Array, *, count: int) -> Adjacency:
+def contract(
+    rows: Adjacency,
+    ids: Array,
+    *,
+    count: int,
+    groups: Array | None = None,
+    first: int = 0,
+    stop: int | None = None,
+) -> Adjacency:
     weights = weights_or_none(rows.weights)
-    members, first_member = np.empty(rows.rows, np.int32), np.zeros(count + 1, np.int64)
-    room = np.zeros(count + 1, np.int64)  # where the entries of a group begin if all of them are kept
-    longest = list_members(ids, rows.first, rows.starts, members, first_member, room)
-    columns, sums = np.empty(rows.entries, np.int32), np.empty(rows.entries, weights.dtype)
+    if groups is None:
+        groups = ids[rows.first : rows.first + rows.rows]
+    wanted = (count if stop is None else stop) - first
+    members, first_member = np.empty(rows.rows, np.int32), np.zeros(wanted + 1, np.int64)
+    room = np.zeros(wanted + 1, np.int64)  # where the entries of a group begin if all of them are kept
+    longest = list_members(groups, first, rows.starts, members, first_member, room)
+    columns, sums = np.empty(room[-1], np.int32), np.empty(room[-1], weights.dtype)
 
     def merge(begin: int, end: int, lengths: Array, places: Array) -> int:
         return merge_rows(
-            begin, end, rows.first, rows.starts, rows.columns, weights, ids, members, first_member, int(room[begin]),
+            begin, end, first, rows.starts, rows.columns, weights, ids, members, first_member, int(room[begin]),
             columns, sums, lengths, places,
         )  # fmt: skip
 
     lengths = _in_parts(room, count, longest, merge, columns, sums)
-    return Adjacency(0, _starts(lengths), columns, sums)
+    return Adjacency(first, _starts(lengths), columns, sums)
+
+
+def crossing_rows(rows: Adjacency, ids: Array, *, first: int, stop: int) -> tuple[Array, Array, Array | None]:
+    groups = ids[rows.first : rows.first + rows.rows]
+    listed = np.flatnonzero((groups >= first) & (groups < stop))
+    room = _starts(np.diff(rows.starts)[listed])
+    columns = np.empty(room[-1], np.int32)
+    weights = None if rows.weights is None else np.empty(room[-1], rows.weights.dtype)
+
+    def copy(begin: int, end: int, lengths: Array, _: Array) -> int:
+        return copy_crossing(
+            begin, end, listed, rows.starts, rows.columns, weights_or_none(rows.weights), groups, ids,
+            int(room[begin]), columns, weights_or_none(weights), lengths,
+        )  # fmt: skip
+
+    arrays = [columns] if weights is None else [columns, weights]
+    return _in_parts(room, 1, 1, copy, *arrays), columns, weights
+
+
+def _sorted_by_row(row: Array, column: Array, weights: Array, first: int, stop: int) -> tuple[Array, Array, Array]:
+    """Return starts, columns and weights of rows first .. stop - 1."""
+    starts = np.zeros(stop - first + 1, np.int64)
+    columns, moved = np.empty(len(row), np.int32), np.empty(len(weights), weights.dtype)
+    sort_by_row(row, column, weights, first, starts, columns, moved)
+    return starts, columns, moved
 
 
 def _starts(lengths: Array) -> Array:
@@ -95,14 +132,13 @@ def _in_parts(
     keys: int,
     longest: int,
     write: Callable[[int, int, Array, Array], int],
-    columns: Array,
-    sums: Array,
+    *arrays: Array,
 ) -> Array:
     """Call `write` for parts of the rows, close the gaps between the parts, and return the lengths of the rows.
 
-    ``write(begin, end, lengths, places)`` writes the entries of rows begin..end-1 to `columns` and `sums`, without gaps
-    from ``starts[begin]`` on, and returns their number. The keys are below `keys`, and the longest row has `longest`
-    entries before equal keys are summed.
+    ``write(begin, end, lengths, places)`` writes the entries of rows begin..end-1 to `arrays`, without gaps from
+    ``starts[begin]`` on, and returns their number. The keys are below `keys`, and the longest row has `longest` entries
+    before equal keys are summed.
     """
     lengths = np.empty(len(starts) - 1, np.int32)
     longest = min(keys, longest)
@@ -119,11 +155,11 @@ def _in_parts(
     ends = written.cumsum()
     for index in range(1, len(parts) - 1):
         begin, end, gap = ends[index], ends[index + 1], starts[parts[index]] - ends[index]
-        for array in (columns, sums):
+        for array in arrays:
             array[begin:end] = array[begin + gap : end + gap]
     total = int(ends[-1])
-    columns.resize(total, refcheck=False)
-    sums.resize(total, refcheck=False)
+    for array in arrays:
+        array.resize(total, refcheck=False)
     return lengths
 
 
@@ -149,24 +185,27 @@ def sort_by_row(
 
 
 @compiled
-def list_members(ids: Array, first: int, starts: Array, members: Array, first_member: Array, room: Array) -> int:
+def list_members(groups: Array, first: int, starts: Array, members: Array, first_member: Array, room: Array) -> int:
     """List the rows by group in `members`; fill `first_member` and `room`, which are 0 before, from each group's start.
 
-    `room` counts the entries of a group's rows. Return the largest number of entries of a group, at least 1.
+    The groups are numbered from `first` on, and rows of other groups are not listed. `room` counts the entries of a
+    group's rows. Return the largest number of entries of a group, at least 1.
     """
     longest = 1
     for row in range(len(members)):
-        i = ids[first + row]
-        first_member[i + 1] += 1
-        room[i + 1] += starts[row + 1] - starts[row]
+        i = groups[row] - first
+        if 0 <= i < len(room) - 1:
+            first_member[i + 1] += 1
+            room[i + 1] += starts[row + 1] - starts[row]
     for i in range(1, len(room)):
         longest = max(longest, room[i])
         first_member[i] += first_member[i - 1]
         room[i] += room[i - 1]
     for row in range(len(members)):
-        i = ids[first + row]
-        members[first_member[i]] = row
-        first_member[i] += 1
+        i = groups[row] - first
+        if 0 <= i < len(room) - 1:
+            members[first_member[i]] = row
+            first_member[i] += 1
     _ends_to_starts(first_member)
     return longest
 
@@ -196,7 +235,7 @@ def merge_rows(
     lengths: Array,
     places: Array,
 ) -> int:
-    """Write the sums of groups begin..end-1 from `at` on; return their number."""
+    """Write the sums of groups begin..end-1, numbered from `first` on, from `at` on; return the number of sums."""
     begun = at
     for i in range(begin, end):
         entries = 0
@@ -207,11 +246,40 @@ def merge_rows(
             row = members[j]
             for entry in range(starts[row], starts[row + 1]):
                 key = ids[unsigned(columns[entry])]
-                if key != i:
+                if key != first + i:
                     k = add_weight(key, weight_of(weights, entry), places, place, found, sums, at, k)
         places[len(places) - 1] = place + k
         lengths[i] = k
         at += k
+    return at - begun
+
+
+@compiled
+def copy_crossing(
+    begin: int,
+    end: int,
+    listed: Array,
+    starts: Array,
+    columns: Array,
+    weights: Array,
+    groups: Array,
+    ids: Array,
+    at: int,
+    out: Array,
+    out_weights: Array,
+    lengths: Array,
+) -> int:
+    """Copy the entries of listed rows begin..end-1 that leave their group from `at` on; return their number."""
+    begun = at
+    for i in range(begin, end):
+        row, before = listed[i], at
+        for entry in range(starts[row], starts[row + 1]):
+            if ids[unsigned(columns[entry])] != groups[row]:
+                out[at] = columns[entry]
+                if len(weights):
+                    out_weights[at] = weights[entry]
+                at += 1
+        lengths[i] = at - before
     return at - begun
 
 

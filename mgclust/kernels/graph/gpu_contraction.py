@@ -20,7 +20,7 @@ from mgclust.kernels.graph.adjacency import Adjacency
 from mgclust.kernels.graph.gpu_adjacency import THREADS, bins, by_rows, functions, whole
 from mgclust.kernels.toolkit.gpu_compiler import compiled, multiprocessors, or_null
 
-__all__ = ["contract", "join_rows", "rows_of_edges"]
+__all__ = ["contract", "crossing_rows", "join_rows", "rows_of_edges"]
 
 Array = Any
 MAX_ENTRIES = 2**31 - 1  # that are sorted in one piece
@@ -47,14 +47,15 @@ class Source:
     begins: Array | None = None  # int64 array of shape (count + 1,): position of the first member of each group
 
     @classmethod
-    def of_groups(cls, rows: Adjacency, ids: Array, count: int) -> Source:
-        """Sort the rows by their groups."""
-        own = ids[rows.first : rows.first + rows.rows]
-        members = cp.argsort(own).astype(cp.int32)
+    def of_groups(cls, rows: Adjacency, ids: Array, columns: int, own: Array, first: int, stop: int) -> Source:
+        """Sort the rows by their groups `own`, and skip rows of other groups than first .. stop - 1."""
+        count, members = stop - first, cp.argsort(own).astype(cp.int32)
         groups = own[members]
+        inside = slice(*cp.searchsorted(groups, cp.asarray([first, stop], np.int32)).tolist())
+        members, groups = members[inside], groups[inside] - np.int32(first)
         begins = cp.empty(count + 1, cp.int64)
         whole("row_starts", count + 1, groups, np.int32(0), np.int32(count), begins, size=len(groups))
-        return cls(rows, count, count, 0, ids, members, groups, begins)
+        return cls(rows, count, columns, first, ids, members, groups, begins)
 
     @property
     def arguments(self) -> tuple[Any, ...]:
@@ -64,15 +65,24 @@ class Source:
         return rows.starts, rows.columns, *(or_null(each) for each in arrays)
 
 
-def rows_of_edges(edges: list[tuple[Array, Array, Array | None]], *, count: int) -> Adjacency:
+def rows_of_edges(edges: list[tuple[Array, Array, Array | None]], *, count: int, summed: bool = True) -> Adjacency:
     pairs = [(*ends, weight) for u, v, weight in edges for ends in ((u, v), (v, u))]
-    loops = 2 * sum(int((u == v).sum()) for u, v, _ in edges)
-    return _fold(Source(_rows_of_pairs(pairs, count), count, count), loops)
+    rows = _rows_of_pairs(pairs, count)
+    return _fold(Source(rows, count, count), 2 * sum(int((u == v).sum()) for u, v, _ in edges)) if summed else rows
 
 
-def contract(rows: Adjacency, ids: Array, *, count: int) -> Adjacency:
-    if rows.entries > SORTED:
-        source = Source.of_groups(rows, ids, count)
+def contract(
+    rows: Adjacency,
+    ids: Array,
+    *,
+    count: int,
+    groups: Array | None = None,
+    first: int = 0,
+    stop: int | None = None,
+) -> Adjacency:
+    if groups is not None or rows.entries > SORTED:
+        own = ids[rows.first : rows.first + rows.rows] if groups is None else groups
+        source = Source.of_groups(rows, ids, count, own, first, count if stop is None else stop)
         return _write(source, _kind_of_sums(rows), *_count(source))
     kind = _kind(rows)
     bits = 0 if kind is None else weight_bits(count, bins(rows).largest)
@@ -84,17 +94,41 @@ def contract(rows: Adjacency, ids: Array, *, count: int) -> Adjacency:
     return Adjacency(0, starts, column, weight)
 
 
+def crossing_rows(rows: Adjacency, ids: Array, *, first: int, stop: int) -> tuple[Array, Array, Array | None]:
+    groups = ids[rows.first : rows.first + rows.rows]
+    listed = cp.flatnonzero((groups >= first) & (groups < stop)).astype(cp.int32)
+    starts, columns, weights = _copied(rows, listed, groups[listed], ids)
+    return cp.diff(starts).astype(cp.int32), columns, weights
+
+
 def join_rows(lengths: Array, columns: Array, weights: Array | None, *, count: int, first: int, rows: int) -> Adjacency:
-    ranks = len(lengths) // max(rows, 1)
     received = Adjacency(0, _starts(lengths), columns, weights)  # a row for each rank and row
-    numbers = cp.arange(rows, dtype=cp.int32)
-    members = (numbers[:, None] + rows * cp.arange(ranks, dtype=cp.int32)).ravel()
-    begins = ranks * cp.arange(rows + 1, dtype=cp.int64)
-    source = Source(received, rows, count, first, None, members, cp.repeat(numbers, ranks), begins)
-    found, rest = _count(source)
-    distinct = int(found.sum()) + (0 if rest is None else len(rest.row))
-    alike = weights is None and distinct == len(columns)
-    return _write(source, None if alike else _kind_of_sums(received), found, rest)
+    joined = Adjacency(first, *_copied(received, None, cp.arange(first, first + rows, dtype=cp.int32), None))
+    return _fold(Source(joined, rows, count, first), 0)
+
+
+def _copied(rows: Adjacency, listed: Array | None, own: Array, ids: Array | None) -> tuple[Array, Array, Array | None]:
+    """Copy listed rows without entries in the column, or with `ids` in the group, that is the row's own number.
+
+    Listed row i becomes part of row ``i % len(own)`` of the result, which is returned as starts, columns and weights.
+    """
+    count = rows.rows if listed is None else len(listed)
+
+    def run(cursor: Array, columns: Array | None, weights: Array | None) -> None:
+        kernel = _module(_kind(rows), None).get_function("copy_rows")
+        source = rows.starts, rows.columns, or_null(rows.weights), np.int64(count), or_null(listed)
+        out = cursor, or_null(columns), or_null(weights)
+        for by_block in (False, True):
+            keys = own, or_null(ids), np.int64(len(own)), np.bool_(by_block)
+            kernel((16 * multiprocessors(),), (THREADS,), (*source, *keys, *out))
+
+    lengths = cp.zeros(len(own), cp.int64)
+    run(lengths, None, None)
+    starts = _starts(lengths)
+    columns = cp.empty(int(starts[-1]), cp.int32)
+    weights = None if rows.weights is None else cp.empty(len(columns), rows.weights.dtype)
+    run(starts[:-1].copy(), columns, weights)
+    return starts, columns, weights
 
 
 def weight_bits(count: int, largest: int) -> int:

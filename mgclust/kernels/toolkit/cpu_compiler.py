@@ -11,8 +11,9 @@ Two mistakes make compilation take longer than necessary:
 - Each assignment to a slice takes two seconds to compile, because of NumPy's error message about shapes. Assign in
   loops.
 
-LLVM calls Python functions while it compiles, and errors in these functions are lost. So a signal, such as the
-signal of Ctrl-C, is handled only after the compilation in the main thread, which takes seconds at most.
+LLVM calls Python functions while it compiles or loads code, and errors in these functions are lost. So a signal, such
+as the signal of Ctrl-C, is handled only after the function is compiled in the main thread and its code is in the cache.
+This takes seconds at most.
 
 Numba counts references to arrays by atomic instructions. In inner loops, these instructions can take longer than all
 other work, and make threads wait for each other. Only `allocating` functions, which make arrays, count references.
@@ -63,7 +64,7 @@ def on_compiling(listener: Callable[[], None]) -> Iterator[None]:
 
 
 class _LaterSignals(event.Listener):  # type: ignore[misc]
-    """Delays signals that have Python handlers until a compilation in the main thread has ended."""
+    """Delays signals that have Python handlers until the main thread has compiled, or loaded, and stored a function."""
 
     def __init__(self) -> None:
         self._depth = 0  # above 1 if a function is compiled during the compilation of its caller
@@ -73,11 +74,13 @@ class _LaterSignals(event.Listener):  # type: ignore[misc]
     def on_start(self, _: Any) -> None:
         if threading.current_thread() is not threading.main_thread():
             return
-        self._depth += 1
-        if self._depth == 1:
+        if self._depth == 0:
             for number in (signal.SIGINT, signal.SIGTERM):
-                if callable(signal.getsignal(number)):
-                    self._handlers[number] = signal.signal(number, self._receive)
+                handler = signal.getsignal(number)
+                if callable(handler) and handler != self._receive:
+                    self._handlers[number] = handler
+                    signal.signal(number, self._receive)
+        self._depth += 1
 
     def on_end(self, _: Any) -> None:
         if threading.current_thread() is not threading.main_thread():
@@ -85,17 +88,19 @@ class _LaterSignals(event.Listener):  # type: ignore[misc]
         self._depth -= 1
         if self._depth:
             return
-        handlers, received, self._handlers, self._received = self._handlers, self._received, {}, []
-        for number, handler in handlers.items():
+        for number, handler in self._handlers.items():
             signal.signal(number, handler)
+        received, self._received = self._received, []  # not before: a signal may arrive until then
         for number, frame in received:
-            handlers[number](number, frame)
+            self._handlers[number](number, frame)
 
     def _receive(self, number: int, frame: Any) -> None:
         self._received.append((number, frame))
 
 
-event.register("numba:compile", _LaterSignals())
+# Numba holds this lock until the cache has the compiled function. At the end of the compilation itself, an exception of
+# a signal's handler would discard the function, and the next process would compile it again.
+event.register("numba:compiler_lock", _LaterSignals())
 
 
 class _Kernel:

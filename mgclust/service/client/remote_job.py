@@ -119,7 +119,13 @@ class RemoteJob:
         return self
 
     def retry(self) -> RemoteJob:
-        """Queue a failed or cancelled job again; return this object."""
+        """Queue a failed or cancelled job again, or the copy of its result if copying has failed.
+
+        Returns
+        -------
+        RemoteJob
+            This object.
+        """
         self.info = self._service.call("POST", f"/jobs/{self.id}/retry")
         return self
 
@@ -136,6 +142,9 @@ class RemoteJob:
 
     def share(self, days: float = 7.0) -> dict[str, Any]:
         """Create a link by which anybody reads the result of this job, and nothing else.
+
+        Whoever opens the link sees the method, scores, warnings, report and files, with the parameters and the names of
+        the data files. The name, tags, user and log of the job stay private.
 
         Parameters
         ----------

@@ -61,12 +61,13 @@ class Service(Submissions, Accounts):
         """
         return RemoteJob(self, self.call("GET", f"/jobs/{self._whole_id(id_)}"))
 
-    def _whole_id(self, id_: str) -> str:
+    def _whole_id(self, id_: str, kind: str = "job") -> str:
+        lists = {"job": "mgclust jobs", "sweep": "mgclust jobs --json"}[kind]
         if len(id_) == 32 or not re.fullmatch("[0-9a-f]{4,31}", id_):
-            return check_id(id_, "mgclust jobs")
-        ids = self.call("GET", f"/job-ids/{id_}")
+            return check_id(id_, lists)
+        ids = self.call("GET", f"/{kind}-ids/{id_}")
         if not ids:
-            raise InputError(f"id={id_!r} begins no job's id; 'mgclust jobs' lists ids.")
+            raise InputError(f"id={id_!r} begins no {kind}'s id; '{lists}' lists ids.")
         if len(ids) > 1:
             raise InputError(f"id={id_!r} begins several ids: {', '.join(ids)}; give more characters.")
         return str(ids[0])
@@ -127,7 +128,7 @@ class Service(Submissions, Accounts):
         name : str, optional
             New name; "" removes the name. By default, the name stays.
         tags : sequence of str, optional
-            New tags. By default, the tags stay.
+            New tags; ``[]`` removes all tags. By default, the tags stay.
         """
         changes: dict[str, Any] = {} if name is None else {"name": name}
         changes |= {} if tags is None else {"tags": tags_of(tags)}
@@ -156,10 +157,11 @@ class Service(Submissions, Accounts):
         Parameters
         ----------
         id_ : str
-            Id of the sweep, which is ``info["sweep"]`` of its jobs.
+            Id of the sweep, which is ``info["sweep"]`` of its jobs, or its first characters (at least 4) if no other
+            sweep that you see begins with them.
 
         Returns
         -------
         mgclust.service.client.remote_sweep.RemoteSweep
         """
-        return RemoteSweep(self, self.call("GET", f"/sweeps/{check_id(id_, 'mgclust jobs --json')}"))
+        return RemoteSweep(self, self.call("GET", f"/sweeps/{self._whole_id(id_, 'sweep')}"))

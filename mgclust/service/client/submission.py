@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from mgclust.algorithms import declarations
 from mgclust.base.errors import InputError, MgclustError
 from mgclust.service.client.in_memory import array_content, file_of
 from mgclust.service.client.remote_job import RemoteJob
@@ -44,6 +45,7 @@ class Submissions(Uploads):
         priority: int = 0,
         report: bool = True,
         remote: bool = False,
+        results_to: str | None = None,
         name: str | None = None,
         tags: Sequence[str] = (),
         **parameters: Any,
@@ -85,12 +87,16 @@ class Submissions(Uploads):
             Whether the result has pictures and ``report.html``.
         remote : bool, default=False
             Whether the paths are files on the service's machine. They must be below a folder that the service may read.
+        results_to : str, optional
+            ``"store:NAME/PREFIX"``: after the job, the service copies the files of the result to this place of a store
+            that the administrator has opened for results. `RemoteJob.info` reports the state as ``result_copy``.
         name : str, optional
             Name of the job in lists.
         tags : sequence of str
             Tags of the job in lists, without spaces, commas and ``#``.
         **parameters : object
-            Parameters of the method. An array, or the `pathlib.Path` of a file with an array, is uploaded. A
+            Parameters of the method. An array is uploaded, and also a file: for a parameter that may be a file, give
+            its path, or a result directory instead of its labels. A
             `mgclust.service.client.remote_job.RemoteJob` stands for the labels of its result.
 
         Returns
@@ -108,7 +114,8 @@ class Submissions(Uploads):
         more = {"mask": mask, "confounds": confounds, "surfaces": surfaces, "atlas": atlas}
         record = {
             "method": method, "options": options or {}, "resources": resources or {}, "priority": priority,
-            "report": report, **({"name": name} if name else {}), **({"tags": tags} if tags else {}),
+            "report": report, **({"results_to": results_to} if results_to is not None else {}),
+            **({"name": name} if name else {}), **({"tags": tags} if tags else {}),
         }  # fmt: skip
         return RemoteJob(self, self._send("/jobs", record, sources, more, parameters, remote))
 
@@ -137,7 +144,7 @@ class Submissions(Uploads):
             A file does not exist, or the service rejects one of the jobs.
         """
         more = {name: given.pop(name, None) for name in ("mask", "confounds", "surfaces", "atlas")}
-        plain = ("options", "resources", "priority", "report", "name", "tags")
+        plain = ("options", "resources", "priority", "report", "results_to", "name", "tags")
         record = {name: value for name in plain if (value := given.pop(name, None)) is not None}
         values = {name: [each.item() if hasattr(each, "item") else each for each in vary[name]] for name in vary}
         record |= {"method": method, "vary": values}
@@ -157,6 +164,14 @@ class Submissions(Uploads):
         if not all(isinstance(path, (str, os.PathLike)) for path in paths):
             raise InputError("sources should be paths, an array or a table; give rows as numpy.array(rows).")
 
+        declared = declarations().get(record["method"])
+        types = {option.name: option.constraint.type for option in declared.options()} if declared else {}
+
+        def is_path(name: str, value: Any) -> bool:
+            """Return whether a text names a file; a text for another parameter may also be a word or a number."""
+            kind = types.get(name, "")
+            return isinstance(value, str) and (kind == "file" or (kind.endswith("|FILE") and value.endswith(".npy")))
+
         def source(path: str | os.PathLike[str]) -> dict[str, str]:
             if isinstance(path, str) and path.startswith("store:"):
                 return {"upload": self._read_stored(path, made), "name": path.rpartition("/")[2][:255]}
@@ -170,8 +185,9 @@ class Submissions(Uploads):
         def plain(name: str, value: Any) -> Any:
             if isinstance(value, RemoteJob):
                 return {"job": value.id, "name": f"labels of job {value.id[:8]}"}
-            if isinstance(value, os.PathLike):
-                return source(value)
+            if isinstance(value, os.PathLike) or is_path(name, value):
+                labels = types.get(name) == "file" and not remote and os.path.isdir(value)
+                return source(Path(value, "labels.npy") if labels else value)
             if not hasattr(value, "__array__") or np.ndim(value) == 0:
                 return value
             return content(f"{name}.npy", array_content(value, name))

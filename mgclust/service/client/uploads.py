@@ -48,11 +48,19 @@ class Uploads(ServiceConnection):
 
     def _upload(self, path: str | os.PathLike[str], made: list[str]) -> str:
         """Upload a file, and append the id of a new upload to `made`."""
-        path = Path(path)
-        if not path.is_file():
+        if re.match("[A-Za-z][A-Za-z0-9+.-]+://", given := os.fspath(path)):
             raise InputError(
-                f"{path} is not a file; put a folder (zarr) where the service may read it, and give remote=True."
+                f"{given[:200]!r} is a URL, which the service does not read; give a file of this machine, "
+                "store:NAME/PATH, or with --remote (Python: remote=True) a file or folder on the service's machine."
             )
+        path = Path(path)
+        if path.is_dir():
+            raise InputError(
+                f"{given[:200]!r} is a folder, and only files are uploaded; put it (zarr) where the service may read "
+                "it, and give its path there with --remote (Python: remote=True)."
+            )
+        if not path.is_file():
+            raise InputError(f"{given[:200]!r} is not a file; give the path of a file on this machine.")
 
         def parts() -> Iterator[bytes]:
             with open(path, "rb") as file:

@@ -43,6 +43,7 @@ OPTION = "--fork-server"
 # The forks are children of the process that started the fork server, or of the fork server itself.
 ADOPTED, OWN = "adopted", "own"
 LOAD_TIMEOUT_SECONDS = 30.0  # time that children wait for a new fork server; then they import the modules themselves
+MAX_LOAD_SECONDS = 300.0  # time after which a fork server that has not imported everything is replaced
 ANSWER_TIMEOUT_SECONDS = 5.0  # time for the answer to a fork
 # Modules that most children need; other modules are imported by the children that need them.
 PRELOADED = (
@@ -102,11 +103,11 @@ class ForkServer:
             return self._ready
 
     def is_loading(self) -> bool:
-        """Return whether the fork server is still importing, within its time limit."""
-        return self.is_alive() and not self.is_ready() and time.monotonic() < self._load_deadline
+        """Return whether the fork server is still importing, and children should wait for it."""
+        return self._is_importing(LOAD_TIMEOUT_SECONDS)
 
     def start(self) -> ChildProcess:
-        """Start a child. If the fork server hangs, it is replaced, and this child imports the modules itself."""
+        """Start a child. If the fork server hangs or is slow to load, this child imports the modules itself."""
         with contextlib.ExitStack() as of_child:
             stdin, orders = os.pipe()
             of_child.callback(os.close, stdin)
@@ -134,7 +135,10 @@ class ForkServer:
         with child_end:
             whose = ADOPTED if self._adopt else OWN
             self._process = self._popen(OPTION, whose, stdin=child_end.fileno(), stdout=subprocess.DEVNULL)
-        self._load_deadline = time.monotonic() + LOAD_TIMEOUT_SECONDS
+        self._launched = time.monotonic()
+
+    def _is_importing(self, limit: float) -> bool:
+        return self.is_alive() and not self.is_ready() and time.monotonic() < self._launched + limit
 
     def _kill(self) -> None:
         if self._process is not None:
@@ -158,7 +162,8 @@ class ForkServer:
 
     def _fork(self, orders: int, answers: int) -> psutil.Process | None:
         """Fork a child that has these descriptors as standard input and output; replace a fork server that fails."""
-        if not self._begun or self.is_loading():
+        # A busy machine imports slowly: if each start replaced the fork server, none would ever be ready.
+        if not self._begun or self._is_importing(MAX_LOAD_SECONDS):
             return None
         with contextlib.suppress(OSError, ValueError, psutil.Error):
             if self.is_ready() and self.is_alive():
@@ -206,7 +211,8 @@ def _serve(main: Callable[[], None], adopted: bool) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps children
     gc.collect()
     gc.freeze()  # pages that the collector does not write stay shared
-    control.sendall(b"ready\n")
+    with contextlib.suppress(BrokenPipeError):  # the other end is closed, which the next line notices
+        control.sendall(b"ready\n")
     while True:
         request, pipes, _, _ = socket.recv_fds(control, 64, 2)
         if not request:

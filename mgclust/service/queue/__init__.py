@@ -7,6 +7,7 @@
       fair_share.py    choice of the next job
     access.py      users, roles, tokens and scopes
     sources.py     uploads, and files under the roots of the service
+      labels_of_jobs.py    doubts about jobs that read the labels of another job
     quotas.py      how much a user may keep; removal.py    removal of deleted jobs and of files of killed processes
       clock.py     whether the clock may decide what has expired; orphans.py    folders that no row names
     revocations.py revocations that a restored database has forgotten; durable.py    files that survive a loss of power

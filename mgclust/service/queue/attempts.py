@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from mgclust.engine.heartbeat import HeartbeatMonitor, RunningTimeClock
 from mgclust.service.queue.fair_share import charge, next_job
-from mgclust.service.queue.jobs.changes import finish, queue
+from mgclust.service.queue.jobs.changes import finish, queue, queue_copy
 from mgclust.service.queue.log import JobLog
 from mgclust.service.queue.metrics import observe
 from mgclust.service.queue.models import Job, User, reading, writing
@@ -143,6 +143,7 @@ class Attempts:
                 None,
             )  # the last progress is older than the end
             finish(job, "SUCCEEDED", None, None, files)
+            queue_copy(job)
         self._log_attempt(job, facts)
         return True
 

@@ -31,6 +31,7 @@ from sqlalchemy import (
     event,
     make_url,
     select,
+    text,
 )
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as NoConnection
@@ -55,6 +56,7 @@ WRITE_TIMEOUT_SECONDS = 20.0  # wait limit of a transaction
 MAX_SUMMARY_PARAMETERS, MAX_VALUE_CHARACTERS = 12, 60  # parameters of a job in lists
 MAX_SEARCH_BYTES = 2000
 
+_COPY_IS_DUE = text("copy_due IS NOT NULL")  # so that the index has no entries for other jobs
 _WRITERS: weakref.WeakKeyDictionary[Engine, threading.Lock] = weakref.WeakKeyDictionary()
 
 
@@ -274,6 +276,8 @@ class Job(Base):
     error: Mapped[str | None] = mapped_column(Text)
     fault: Mapped[str | None] = mapped_column(String(16))  # "input", "memory", "cluster" or "mgclust"
     size: Mapped[int | None] = mapped_column(BigInteger)  # bytes of the job's row, and of its files when it last ended
+    result_copy: Mapped[dict[str, Any] | None] = mapped_column(JSON)  # state of the copy in a store; see `copies`
+    copy_due: Mapped[float | None]  # when to copy the result; None: there is nothing to copy
 
     __table_args__ = (
         Index("jobs_queue", "state", "priority", "created", "id"),
@@ -284,6 +288,7 @@ class Job(Base):
         Index("jobs_by_age", "created", "id"),
         Index("jobs_by_end", "finished", "id"),
         Index("jobs_sizes_of_owner", "owner", "size"),
+        Index("jobs_to_copy", "copy_due", sqlite_where=_COPY_IS_DUE, postgresql_where=_COPY_IS_DUE),
         Index("jobs_of_sweep", "sweep", "created", "id"),
         # A search reads these indexes, and only the rows that it finds.
         Index("jobs_search", "created", "id", "state", "search"),

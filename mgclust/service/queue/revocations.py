@@ -1,8 +1,9 @@
-"""Revocations of tokens and users, kept apart from the database.
+"""Revocations of tokens and users and deletions of webhooks, kept apart from the database.
 
-A backup of the database holds tokens that were revoked after it was made. So each revocation is also a line of the file
-``revocations`` in the data folder, and each start applies the lines again. A restore has to leave this file in place.
-A start also removes the lines whose tokens, sessions and links have expired, because no backup needs them.
+A backup of the database holds tokens and webhooks that were revoked or deleted after it was made. So each revocation is
+also a line of the file ``revocations`` in the data folder, and each start applies the lines again. A restore has to
+leave this file in place. A start also removes the lines whose tokens, sessions and links have expired, because no
+backup needs them, and the lines of webhooks after a year.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, update
+from sqlalchemy import Engine, delete, update
 
 from mgclust.base.errors import RunFailed
 from mgclust.outside.json_text import parse_json
 from mgclust.service.queue.access import DAY_SECONDS, end_made_with
 from mgclust.service.queue.clock import is_trusted
 from mgclust.service.queue.durable import append_durably, write_durably
-from mgclust.service.queue.models import Token, User, writing
+from mgclust.service.queue.models import Token, User, Webhook, writing
 from mgclust.service.queue.sessions import MAX_LINK_DAYS
 
 __all__ = ["FILE", "keep", "reapply"]
@@ -63,12 +64,15 @@ def keep(data: Path, **what: Any) -> None:
         The data folder.
     **what
         One of these. ``token=ID``: a revoked token; everything that was made with it also ends. ``session=ID``: a
-        session, code or link that has ended, with which nothing was made. ``user=NAME``: a user, with ``disabled=True``
-        or ``False``. A token or session also needs ``expires=SECONDS`` (since 1970), or None if it does not expire.
+        session, code or link that has ended, with which nothing was made. ``webhook=ID``: a deleted webhook.
+        ``user=NAME``: a user, with ``disabled=True`` or ``False``. A token or session also needs ``expires=SECONDS``
+        (since 1970), or None if it does not expire.
     """
-    if "token" in what and what["expires"] is not None:
-        # Links that were made with the token may expire later.
-        what["expires"] = max(what["expires"], time.time() + DAY_SECONDS * MAX_LINK_DAYS)
+    year = time.time() + DAY_SECONDS * MAX_LINK_DAYS
+    if "webhook" in what:
+        what["expires"] = year
+    elif "token" in what and what["expires"] is not None:
+        what["expires"] = max(what["expires"], year)  # links that were made with the token may expire later
     with _locked(data):
         append_durably(data / FILE, json.dumps(what))
 
@@ -90,17 +94,19 @@ def reapply(engine: Engine, data: Path) -> None:
             session.execute(update(Token).where(Token.id.in_(ids), Token.revoked.is_(None)).values(revoked=now))
         for ids in _parts(tokens):
             end_made_with(session, ids, now)
+        for ids in _parts([str(what["webhook"]) for what in kept if "webhook" in what]):
+            session.execute(delete(Webhook).where(Webhook.id.in_(ids)))
         for names in _parts([str(what["user"]) for what in kept if "user" in what]):
             session.execute(update(User).where(User.name.in_(names), User.disabled.is_(None)).values(disabled=now))
 
 
 def _needed(lines: Sequence[str], passed: float) -> list[dict[str, Any]]:
-    """Return the last line of each token, session and disabled user, unless it expired before the time `passed`."""
+    """Return the last line of each token, session, webhook and disabled user, unless it expired before `passed`."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for line in lines:
         with contextlib.suppress(ValueError, TypeError, KeyError):  # an incomplete line of a process that was killed
             what = parse_json(line)
-            kind = "token" if "token" in what else "session" if "session" in what else "user"
+            kind = next((kind for kind in ("token", "session", "webhook") if kind in what), "user")
             key = (kind, str(what[kind]))
             expires = what.get("expires")
             if what["disabled"] if kind == "user" else expires is None or expires >= passed:

@@ -1,4 +1,4 @@
-"""Objects of S3-compatible stores that the administrator names, as sources of jobs.
+"""Objects of S3-compatible stores that the administrator names: sources of jobs, and copies of results.
 
 The setting `stores` is the path of a TOML file, which only the service's account may read::
 
@@ -10,11 +10,12 @@ The setting `stores` is the path of a TOML file, which only the service's accoun
     key = "..."
     secret = "..."
     users = ["ann", "bob"]
+    write = true
 
 The web process reads an object with one request, which is signed with these credentials. The object becomes an upload
 of the user, with the limits of uploads. The credentials reach no job, no answer and no log. A user names an object
 below the prefix; ``{user}`` in the prefix stands for the user's name. Messages do not quote the store's own messages,
-which may contain addresses.
+which may contain addresses. `StoreWriter` writes objects, below the same prefix, if the administrator permits it.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import hashlib
+import html
 import os
+import re
 import ssl
 import stat
 import tomllib
 from collections.abc import AsyncGenerator
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -41,10 +45,21 @@ from mgclust.service.queue.jobs.submission import TooManyJobs
 from mgclust.service.queue.sources import TooLarge, receive
 from mgclust.service.settings import MAX_FILE_BYTES, Settings
 
-__all__ = ["Store", "read_object", "read_stores"]
+__all__ = [
+    "MIN_BYTES_PER_SECOND", "START_SECONDS", "Store", "StoreWriter", "check_results_to", "is_plain", "parse_place",
+    "read_object", "read_stores", "store_of", "writing_client",
+]  # fmt: skip
 
 MAX_PATH = 1_024  # characters of an object's path
+MAX_PREFIX = 400  # characters of the prefix of results; a store limits a whole path to 1,024 bytes
 PART_BYTES = 8 * 2**20
+MAX_PARTS = 10_000  # parts of an object; a limit of S3
+MAX_ANSWER_BYTES = 2**16  # bytes of an answer to a request that writes
+NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
+# What is needed of answers, which may hold anything.
+UPLOAD_ID, COMPLETE = rb"<UploadId>([^<>&\s]{1,1024})</UploadId>", rb"<(CompleteMultipartUploadResult)\b"
+ETAG = rb'\A("?[\w.+/=-]{1,200}"?)\Z'
+ABORT_SECONDS = 5.0  # time limit to discard the parts of an object that is not complete
 CONNECT_SECONDS, READ_SECONDS = 5, 20
 START_SECONDS = 30.0  # time limit until a store answers
 MIN_BYTES_PER_SECOND = 2**20  # adds 1 s per MiB to the time limit for the whole object
@@ -64,6 +79,7 @@ class Store(NamedTuple):
     users: tuple[str, ...] | None = None  # None: all users
     region: str = "us-east-1"
     names_from_provider: bool = False  # whether `users` and {user} may match names from an OpenID provider
+    write: bool = False  # whether results may be copied to the store
 
     def is_for(self, user: str, of_provider: bool) -> bool:
         """Return whether a user may use the store."""
@@ -107,7 +123,7 @@ def read_stores(settings: Settings) -> dict[str, Store]:
     if not stores:
         raise InputError(
             f"{shown} should be TOML with a table per store: endpoint, bucket, key, secret and, optionally, prefix, "
-            "region, users and names_from_provider."
+            "region, users, names_from_provider and write."
         )
     try:
         import botocore.auth  # noqa: F401
@@ -124,21 +140,66 @@ def _store(given: dict[str, Any]) -> Store:
     texts = [store.endpoint, store.bucket, store.key, store.secret, store.prefix, store.region, *(store.users or ())]
     if (
         isinstance(users, str)
-        or not isinstance(store.names_from_provider, bool)
+        or not all(isinstance(flag, bool) for flag in (store.names_from_provider, store.write))
         or not all(isinstance(text, str) for text in texts)
         or not all(texts[:4])
     ):
         raise TypeError
     if urlsplit(store.endpoint).scheme not in ("http", "https") or not urlsplit(store.endpoint).hostname:
         raise ValueError
-    if "/" in store.bucket or (store.prefix and not _is_plain(store.prefix.strip("/"))):
+    if "/" in store.bucket or (store.prefix and not is_plain(store.prefix.strip("/"))):
         raise ValueError
     return store
 
 
-def _is_plain(path: str) -> bool:
+def is_plain(path: str) -> bool:
     """Return whether a path has only names: no empty part, no ``.`` or ``..``, no backslash or control character."""
     return path.isprintable() and "\\" not in path and not {"", ".", ".."} & set(path.split("/"))
+
+
+def store_of(engine: Engine, stores: dict[str, Store], user: str, name: str, write: bool = False) -> Store:
+    """Return a store that a user may read or, with `write`, to which results of the user may be copied.
+
+    Raises
+    ------
+    InputError
+        The user may not use this store.
+    """
+    of_provider = is_of_provider(engine, user)
+    mine = [each for each, store in stores.items() if store.is_for(user, of_provider) and (store.write or not write)]
+    if name not in mine:
+        what = "stores for results" if write else "stores"
+        known = f"use one of {', '.join(sorted(mine))}" if mine else "the administrator has given you none"
+        raise InputError(f"store={name[:80]!r} is not one of your {what}; {known}.")
+    return stores[name]
+
+
+def parse_place(results_to: str) -> tuple[str, str]:
+    """Split ``store:NAME/PREFIX`` into the name of a store and a prefix.
+
+    Raises
+    ------
+    InputError
+        The text has another form.
+    """
+    name, _, prefix = results_to.removeprefix("store:").partition("/")
+    if not results_to.startswith("store:") or not name or len(prefix) > MAX_PREFIX or not is_plain(prefix):
+        raise InputError(
+            f"results_to={results_to[:200]!r} should be store:NAME/PREFIX, such as store:lab/results, whose PREFIX has "
+            f"at most {MAX_PREFIX} characters and no '..', empty parts and backslashes."
+        )
+    return name, prefix
+
+
+def check_results_to(engine: Engine, stores: dict[str, Store], user: str, results_to: str) -> None:
+    """Check that the results of a user may be copied to a place.
+
+    Raises
+    ------
+    InputError
+        The place has another form than ``store:NAME/PREFIX``, or the user may not use the store for results.
+    """
+    store_of(engine, stores, user, parse_place(results_to)[0], write=True)
 
 
 async def read_object(
@@ -159,18 +220,14 @@ async def read_object(
     RunFailed
         The store does not answer.
     """
-    of_provider = await run_in_threadpool(is_of_provider, engine, caller.name)
-    mine = {each: store for each, store in stores.items() if store.is_for(caller.name, of_provider)}
-    if name not in mine:
-        known = f"use one of {', '.join(sorted(mine))}" if mine else "the administrator has given you none"
-        raise InputError(f"store={name[:80]!r} is not one of your stores; {known}.")
-    if len(path) > MAX_PATH or not _is_plain(path):
+    store = await run_in_threadpool(store_of, engine, stores, caller.name, name)
+    if len(path) > MAX_PATH or not is_plain(path):
         raise InputError(f"path={path[:200]!r} should be an object's path, without '..', empty parts and backslashes.")
     if caller.name in _reading or len(_reading) >= MAX_READING:
         raise TooManyJobs("another object of a store is being read; try again when it is complete.")
     _reading.add(caller.name)
     try:
-        async with contextlib.aclosing(_parts(mine[name], caller.name, name, path, settings.upload_limit)) as parts:
+        async with contextlib.aclosing(_parts(store, caller.name, name, path, settings.upload_limit)) as parts:
             return await receive(engine, settings, caller, path.rpartition("/")[2], parts)
     finally:
         _reading.discard(caller.name)
@@ -218,7 +275,9 @@ def _tls() -> ssl.SSLContext:
     return httpx.create_ssl_context()
 
 
-def _signed(store: Store, user: str, path: str) -> tuple[str, dict[str, str]]:
+def _signed(
+    store: Store, user: str, path: str, method: str = "GET", query: str = "", body: bytes = b""
+) -> tuple[str, dict[str, str]]:
     """Return the address of an object, and the headers that sign a request for it."""
     from botocore.auth import S3SigV4Auth
     from botocore.awsrequest import AWSRequest
@@ -226,6 +285,100 @@ def _signed(store: Store, user: str, path: str) -> tuple[str, dict[str, str]]:
 
     prefix = store.prefix.strip("/").replace("{user}", user)
     key = "/".join(filter(None, (store.bucket, prefix, path)))
-    request = AWSRequest("GET", f"{store.endpoint.rstrip('/')}/{quote(key, safe='/~')}")
+    url = f"{store.endpoint.rstrip('/')}/{quote(key, safe='/~')}{query and f'?{query}'}"
+    request = AWSRequest(method, url, data=body)
     S3SigV4Auth(Credentials(store.key, store.secret), "s3", store.region).add_auth(request)
     return request.url, {"Accept-Encoding": "identity", **request.headers}
+
+
+class StoreWriter:
+    """Writer of a user's objects to a store. An object appears when it is complete. Redirects are not followed.
+
+    Parameters
+    ----------
+    client : httpx.AsyncClient
+        From `writing_client`.
+    name : str
+        Name of the store, for messages.
+    store : Store
+        The store.
+    user : str
+        Name of the user, for the prefix of the store.
+    """
+
+    def __init__(self, client: httpx.AsyncClient, name: str, store: Store, user: str) -> None:
+        self._client, self._name, self._store, self._user = client, name, store, user
+
+    async def put(self, path: str, content: bytes) -> None:
+        """Write a small object.
+
+        Raises
+        ------
+        RunFailed
+            The store does not accept the object.
+        """
+        await self._send("PUT", path, body=content)
+
+    async def copy(self, path: str, file: IO[bytes]) -> str:
+        """Write the content of a file as an object, and return its SHA-256. A large file is sent in parts.
+
+        Raises
+        ------
+        RunFailed
+            The store does not accept the object, or the file has too many parts.
+        """
+        part = file.read(PART_BYTES)
+        digest = hashlib.sha256(part)
+        if len(part) < PART_BYTES:
+            await self.put(path, part)
+            return digest.hexdigest()
+        _, begun = await self._send("POST", path, "uploads=")
+        upload = f"uploadId={quote(self._found(UPLOAD_ID, begun), safe='~')}"
+        tags: list[str] = []
+        try:
+            while part:
+                if len(tags) == MAX_PARTS:
+                    raise RunFailed(f"{path} has more than {MAX_PARTS * PART_BYTES} bytes, the maximum of an object.")
+                headers, _ = await self._send("PUT", path, f"partNumber={len(tags) + 1}&{upload}", part)
+                tags.append(self._found(ETAG, headers.get("etag", "").encode()))
+                part = file.read(PART_BYTES)
+                digest.update(part)
+            listed = enumerate(map(html.escape, tags), 1)
+            parts = "".join(f"<Part><PartNumber>{k}</PartNumber><ETag>{tag}</ETag></Part>" for k, tag in listed)
+            order = f'<CompleteMultipartUpload xmlns="{NAMESPACE}">{parts}</CompleteMultipartUpload>'
+            _, ended = await self._send("POST", path, upload, order.encode())
+            self._found(COMPLETE, ended)  # an error may also have status 200
+        except BaseException:
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(ABORT_SECONDS):
+                    await self._send("DELETE", path, upload)
+            raise
+        return digest.hexdigest()
+
+    async def _send(self, method: str, path: str, query: str = "", body: bytes = b"") -> tuple[httpx.Headers, bytes]:
+        url, headers = _signed(self._store, self._user, path, method, query, body)
+        headers["Content-Length"] = str(len(body))
+        # A request of httpx with bytes is in a cycle, which would keep the bytes until the next garbage collection.
+        async with self._client.stream(method, url, content=_once(body), headers=headers) as answer:
+            if not answer.is_success:  # the body of this answer is not read
+                raise RunFailed(f"store={self._name!r} did not accept {path} (status {answer.status_code}).")
+            content = b""
+            async for part in answer.aiter_raw():
+                content += part
+                if len(content) > MAX_ANSWER_BYTES:
+                    raise ConnectionError
+        return answer.headers, content
+
+    def _found(self, pattern: bytes, answer: bytes) -> str:
+        if (match := re.search(pattern, answer)) is None:
+            raise RunFailed(f"store={self._name!r} sent an answer that is not an answer of S3.")
+        return match[1].decode("ascii")
+
+
+async def _once(body: bytes) -> AsyncGenerator[bytes]:
+    yield body
+
+
+def writing_client() -> httpx.AsyncClient:
+    """Return a client for `StoreWriter`; the caller limits the total time."""
+    return httpx.AsyncClient(timeout=httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS), verify=_tls())

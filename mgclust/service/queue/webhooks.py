@@ -24,6 +24,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -33,13 +34,15 @@ from sqlalchemy.orm import Session
 
 from mgclust.base.errors import InputError
 from mgclust.service.addresses import Proxies
-from mgclust.service.queue.access import Caller
+from mgclust.service.queue import revocations
+from mgclust.service.queue.access import DAY_SECONDS, Caller
 from mgclust.service.queue.models import OUTAGES, Delivery, Job, User, Webhook, reading, writing
 from mgclust.service.settings import Settings
 
 __all__ = ["Sender", "add", "add_messages", "keep_messages", "remove", "send_until", "webhooks_of"]
 
 MAX_WEBHOOKS = 10  # per user
+MAX_ADDED_PER_DAY = 1000  # per user and process: a deletion adds a line to the file of revocations
 MAX_URL_CHARACTERS = 1024
 POLL_SECONDS = 2.0
 SEND_SECONDS = 15.0  # limit of one sending, whatever the receiver does
@@ -52,6 +55,8 @@ KEPT_SECONDS = 3600.0
 # Public addresses of IPv6, and what lies among them: special purposes with Teredo, documentation, and 6to4.
 PUBLIC_V6 = ipaddress.ip_network("2000::/3")
 NOT_PUBLIC_V6 = tuple(map(ipaddress.ip_network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")))
+
+_added: Counter[tuple[str, int]] = Counter()  # webhooks that this process has added, by user and day
 
 
 def add(engine: Engine, settings: Settings, caller: Caller, url: str) -> dict[str, Any]:
@@ -74,6 +79,10 @@ def add(engine: Engine, settings: Settings, caller: Caller, url: str) -> dict[st
     with writing(engine, alone=True) as session:
         if (session.scalar(select(func.count()).where(Webhook.owner == caller.name)) or 0) >= MAX_WEBHOOKS:
             raise InputError(f"{caller.name} has {MAX_WEBHOOKS} webhooks, the maximum; delete one first.")
+        day = (caller.name, int(row.created // DAY_SECONDS))
+        if _added[day] >= MAX_ADDED_PER_DAY:
+            raise InputError(f"{caller.name} has added {MAX_ADDED_PER_DAY} webhooks today, the maximum; wait a day.")
+        _added[day] += 1
         session.add(row)
     return {"id": row.id, "url": url, "secret": row.secret}
 
@@ -85,11 +94,14 @@ def webhooks_of(engine: Engine, user: str) -> list[dict[str, Any]]:
     return [{"id": each.id, "url": each.url, "created": each.created, "last": each.last} for each in rows]
 
 
-def remove(engine: Engine, user: str, id_: str) -> bool:
-    """Remove a webhook of a user with its messages; return whether it exists."""
+def remove(engine: Engine, data: Path, user: str, id_: str) -> bool:
+    """Remove a webhook of a user with its messages; return whether it exists. No restored backup brings it back."""
     with writing(engine) as session:
         wanted = delete(Webhook).where(Webhook.id == id_, Webhook.owner == user)
-        return session.scalar(wanted.returning(Webhook.id)) is not None
+        found = session.scalar(wanted.returning(Webhook.id)) is not None
+        if found:
+            revocations.keep(data, webhook=id_)
+        return found
 
 
 def _place(settings: Settings, url: str) -> tuple[str, str, int]:

@@ -4,7 +4,7 @@
 
     in    {"folder": where the attempt writes, "checkpoint": where it resumes from, "request": {...},
            "files": {name: file below a root}, "hidden": [path, ...], "cache": folder of its user's compiled kernels,
-           "place": where to run, "devices": the GPUs to use, ...}
+           "place": where to run, "devices": the GPUs to use, "doubts": [warning, ...], ...}
     out   {"progress": {...}}, at most a few per second, then {"scores": {...}, "warnings": [message, ...]} or
           {"error": message, "fault": ...}, with "facts" for the runner's log; {} once per second, a heartbeat;
           see `mgclust.service.confined.child_messages`
@@ -26,6 +26,7 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -228,6 +229,9 @@ def _compute(order: dict[str, Any], folder: Path, report: Any) -> dict[str, Any]
         where = _connect(stack, order["place"], progress)
         # A cluster may lose a worker: retry here. The next attempt is for errors that this process does not survive.
         result = fit(method(**parameters, **where, retries=1), dataset, progress, checkpoint)
+        for text in order.get("doubts", ()):
+            progress({"warning": text})
+        result = replace(result, warnings=[*order.get("doubts", ()), *result.warnings])
         save(result, dataset, folder / "result", False, request.get("report", True), command_of(request), progress)
         checkpoint.remove()
     warnings = [restore_names(text, request, order["files"]) for text in result.warnings]

@@ -31,6 +31,7 @@ from mgclust.service.confined.folders import remove, set_aside
 from mgclust.service.confined.fork_server import ForkServer
 from mgclust.service.confined.results import read_findings
 from mgclust.service.queue.attempts import Attempts
+from mgclust.service.queue.labels_of_jobs import doubts_about_labels
 from mgclust.service.queue.models import OUTAGES, Job, RunnerSign, check_data_folder, migrate, open_database, writing
 from mgclust.service.queue.sources import files_of_job
 from mgclust.service.runner.attempt import TEMPORARY_FOLDER, fault_of, message_of
@@ -207,6 +208,7 @@ class Runner:
             self._settings.check_resources(job.request.get("resources") or {})
             files = files_of_job(self._engine, self._settings, job)
             order["files"] = {name: file.order() for name, file in files.items()}
+            order["doubts"] = doubts_about_labels(self._engine, job.request)
         except ValueError as error:
             self._jobs.fail(job.id, job.attempt, str(error), "input")
             return

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-__all__ = ["DIGEST", "ID_START", "ONE_LINE", "POSITION", "PRINTABLE", "SAYS", "SORT", "TAG"]
+__all__ = ["DIGEST", "ID_START", "NAME", "POSITION", "PRINTABLE", "SAYS", "SORT", "TAG"]
 
-ONE_LINE = r"^[^\x00-\x1f\x7f-\x9f]*$"  # terminals interpret control characters
+# Terminals interpret control characters; marks of the writing direction reorder the text around them; the others are
+# separators of lines, and characters without width. U+200C and U+200D stay: Persian words and emoji need them.
+HIDDEN = r"\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+BLANK = r"\s\u200c\u200d\u2800\u3164"  # characters that show nothing if they are alone
+NAME = rf"^([^{HIDDEN}]*[^{HIDDEN}{BLANK}][^{HIDDEN}]*)?$"
 PRINTABLE = r"^[^\x00-\x1f\x7f]*$"  # a database may end a text at a control character, or reject it
-TAG = r"^[^\s\x00-\x1f\x7f-\x9f#,]{1,32}$"
+TAG = rf"^[^{HIDDEN}{BLANK}#,][^{HIDDEN}\s#,]{{0,31}}$"
 SORT = "^-?(name|method|state|owner|seconds|score:[A-Za-z0-9_. -]{1,64})$"
 ID_START = "^[0-9a-f]{4,32}$"
 DIGEST = "^[0-9a-f]{64}$"
 POSITION = r"^[0-9]{1,12}(\.[0-9]{1,9})?,[0-9a-f]{32}$"
 
 SAYS = {
-    ONE_LINE: "it should be one line, without control characters",
+    NAME: "a name should be one line of visible characters; leave out control characters and marks of the writing "
+    "direction",
     PRINTABLE: "it should be one line, without control characters",
-    TAG: "a tag should have 1 to 32 characters, without spaces, commas and #",
+    TAG: "a tag should have 1 to 32 visible characters, without spaces, commas and #",
     SORT: "it should be name, method, state, owner, seconds or score:NAME, with - before it for descending order",
     ID_START: "it should be an id, or at least its first 4 digits: 0-9 and a-f",
     DIGEST: "it should be a SHA-256 digest: 64 digits 0-9 and a-f",

@@ -215,7 +215,9 @@ def save_as_job(
     method = declarations()[parent.method]
     before = {*method.center_parameters, *method.discarded_by_centers}
     parameters = {name: v for name, v in parent.request["parameters"].items() if name not in before}
-    request = parent.request | {"parameters": parameters, "parent": parent.id, "centers": given}
+    # The new result is not copied to a store.
+    kept = {name: value for name, value in parent.request.items() if name != "results_to"}
+    request = kept | {"parameters": parameters, "parent": parent.id, "centers": given}
     folder = _scratch(settings, id_)
 
     def place() -> None:

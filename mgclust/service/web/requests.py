@@ -17,7 +17,7 @@ from mgclust.base.errors import InputError
 from mgclust.data.formats import reject_name
 from mgclust.data.options import GRAPH_OPTIONS, ROW_OPTIONS
 from mgclust.params import Option, check_parameters
-from mgclust.service.web.patterns import ONE_LINE, TAG
+from mgclust.service.web.patterns import NAME, TAG
 
 __all__ = [
     "MAX_RECORD_BYTES",
@@ -33,7 +33,7 @@ __all__ = [
 MAX_RECORD_BYTES = 256 << 10  # size of a request in the queue
 MAX_NAMES, MAX_PARAMETERS = 64, 256
 MAX_SWEEP = 100  # jobs of a sweep
-JobName = Annotated[str, Field(max_length=100, pattern=ONE_LINE)]
+JobName = Annotated[str, Field(max_length=100, pattern=NAME)]
 Tags = Annotated[list[Annotated[str, Field(pattern=TAG)]], Field(max_length=8)]
 
 
@@ -59,8 +59,8 @@ class JobSource(_Strict):
     upload: Annotated[str, Field(max_length=64)] | None = None
     path: Annotated[str, Field(max_length=4096)] | None = None
     job: Annotated[str, Field(max_length=64)] | None = Field(None, description="A job whose labels to read.")
-    name: Annotated[str, Field(max_length=255, pattern=ONE_LINE)] | None = Field(
-        None, description="Name for display, without control characters."
+    name: Annotated[str, Field(max_length=255, pattern=NAME)] | None = Field(
+        None, description="Name for display: one line of visible characters."
     )
 
     @model_validator(mode="after")
@@ -142,8 +142,11 @@ class Submission(_Strict):
     ] = None
     resources: Resources = Field(default_factory=Resources)
     report: bool = True
+    results_to: Annotated[str, Field(max_length=512)] | None = Field(
+        None, description="Copy the files of the result to this place of a store, store:NAME/PREFIX."
+    )
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
-    name: JobName | None = Field(None, description="Name of the job in lists.")
+    name: JobName | None = Field(None, description="Name of the job in lists. An empty name is no name.")
     tags: Tags = Field(default_factory=list, description="Tags of the job in lists, without spaces, commas and #.")
     key: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
         None,

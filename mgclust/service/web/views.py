@@ -1,6 +1,6 @@
 """Jobs as the API shows them: completely, in lists and events, and to tokens without the scope read."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -27,6 +27,15 @@ class Progress(BaseModel):
     stage_eta: float | None = Field(None, description="Seconds until the end of the stage (not of the job).")
 
 
+class ResultCopy(BaseModel):
+    """The copy of a result in a store."""
+
+    state: Literal["COPYING", "COPIED", "FAILED"] = Field(description="COPYING also if the copy waits for its turn.")
+    to: str = Field(description="Place of the files, store:NAME/PREFIX/ID. manifest.json is written last.")
+    failures: int = Field(description="How often copying has failed.")
+    error: Sentence | None = Field(description="Why copying failed last.")
+
+
 class JobView(BaseModel):
     """A job with all its facts, as its owner sees it."""
 
@@ -50,6 +59,7 @@ class JobView(BaseModel):
     tags: list[str]
     sweep: str | None = Field(description="The sweep that the job is a member of.")
     request: dict[str, Any]
+    result_copy: ResultCopy | None = Field(description="Null if the request has no results_to, or there is no result.")
 
 
 class JobSummary(BaseModel):

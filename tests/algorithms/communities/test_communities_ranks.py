@@ -110,12 +110,18 @@ def test_files_and_clients_reach_the_workers(client, tmp_path):
 
 
 @pytest.mark.slow
-def test_levels_that_stay_apart_have_the_same_bits(ranks):
-    """Small coarse graphs are on every rank whole; here none is, as with large graphs."""
+@pytest.mark.parametrize("numbers", ["by cluster", "in any order"])
+def test_levels_that_stay_apart_have_the_same_bits(numbers, ranks):
+    """Small coarse graphs are on every rank whole; here none is, as with large graphs.
+
+    If nodes are numbered by cluster, few groups have nodes of several ranks; in any order, nearly all.
+    """
     from mgclust import open_graph
     from mgclust.engine.spmd import RunSpec, run
 
     edges, n = network()
+    if numbers == "in any order":
+        edges = np.random.default_rng(0).permutation(n).astype(np.int32)[edges]
     arguments = {
         "strategy": "parallel",
         "objective": "modularity",

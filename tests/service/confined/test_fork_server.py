@@ -183,6 +183,37 @@ def test_a_fork_server_that_never_loads_keeps_no_job_waiting():
         server.close()
 
 
+def test_a_fork_server_that_loads_slowly_is_not_begun_again(monkeypatch):
+    """Each start would else undo what the last one began, and every job of a busy machine waits for the limit."""
+    monkeypatch.setattr("mgclust.service.confined.fork_server.LOAD_TIMEOUT_SECONDS", 0.0)
+    server = begun()
+    try:
+        before = server.pid
+        cold = server.start()
+        assert not server.is_loading()  # the next job is not kept waiting either
+        assert server.pid == before
+        wait_for(server.is_ready)
+        copy = server.start()
+        assert server.pid == before
+        assert executable_at(copy.pid) == executable_at(before) != executable_at(cold.pid)
+        for process in (cold, copy):
+            process.close()
+    finally:
+        server.close()
+
+
+def test_a_fork_server_that_has_not_loaded_for_long_is_replaced(monkeypatch):
+    monkeypatch.setattr("mgclust.service.confined.fork_server.MAX_LOAD_SECONDS", 0.0)
+    server = begun()
+    try:
+        before = server.pid
+        cold = server.start()
+        assert server.pid != before and server.is_alive()
+        cold.close()
+    finally:
+        server.close()
+
+
 def test_what_attempts_leave_is_buried(server, tmp_path):
     """A process of an attempt's session whose parent has ended is a child of the runner, which notices its end."""
     process = server.start()

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import shutil
+import sqlite3
 import time
+from collections import Counter
 
 import pytest
 
 from mgclust.base.errors import InputError, RunFailed
-from mgclust.service.queue import access, clock, orphans, revocations
+from mgclust.service.queue import access, clock, orphans, revocations, webhooks
 from mgclust.service.queue.access import Caller, Unauthorized
 from mgclust.service.queue.fair_share import add_usage
 from mgclust.service.queue.identity import DAMAGES, Identity
@@ -102,6 +105,39 @@ def test_a_revoked_token_stays_revoked(engine, settings):
     revocations.reapply(engine, settings.data)
     assert isinstance(access.find_callers(engine, [access.hash_of(token)])[0], Unauthorized)
     assert access.tokens_of(engine, "bob")[0]["revoked"] is None
+
+
+def test_a_deleted_webhook_stays_deleted(engine, settings, monkeypatch):
+    """For a year, as the lines of tokens; other webhooks stay."""
+    gone, kept = (webhooks.add(engine, settings, ANN, f"https://host.example/{k}")["id"] for k in range(2))
+    backup = settings.data / "backup.db"
+    with contextlib.closing(sqlite3.connect(settings.data / "service.db")) as source, sqlite3.connect(backup) as copy:
+        source.backup(copy)
+    copy.close()
+    assert webhooks.remove(engine, settings.data, "ann", gone)
+    engine.dispose()
+    engine = open_database(f"sqlite:///{backup}")
+    assert len(webhooks.webhooks_of(engine, "ann")) == 2
+    revocations.reapply(engine, settings.data)
+    assert [each["id"] for each in webhooks.webhooks_of(engine, "ann")] == [kept]
+    monkeypatch.setattr(revocations, "is_trusted", lambda data: True)
+    now = time.time()
+    for days, lines in ((360, 1), (370, 0)):
+        set_time(monkeypatch, lambda days=days: now + days * DAY)
+        revocations.reapply(engine, settings.data)
+        assert len((settings.data / revocations.FILE).read_text().splitlines()) == lines
+
+
+def test_webhooks_that_a_user_adds_in_a_day_are_limited(engine, settings, monkeypatch):
+    monkeypatch.setattr(webhooks, "MAX_ADDED_PER_DAY", 2)
+    monkeypatch.setattr(webhooks, "_added", Counter())
+    for k in range(2):
+        webhooks.remove(
+            engine, settings.data, "bob", webhooks.add(engine, settings, BOB, f"https://host.example/{k}")["id"]
+        )
+    with pytest.raises(InputError, match="bob has added 2 webhooks today, the maximum; wait a day"):
+        webhooks.add(engine, settings, BOB, "https://host.example/3")
+    webhooks.add(engine, settings, ANN, "https://host.example/3")
 
 
 def test_a_lock_of_revocations_that_stays_is_not_waited_for_without_a_limit(settings, monkeypatch):

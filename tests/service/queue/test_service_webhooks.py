@@ -305,7 +305,9 @@ def test_bounds_and_deletion(engine, tmp_path):
     made = [webhooks.add(engine, Settings(data=tmp_path), ANN, "https://host.example/") for _ in range(10)]
     with pytest.raises(InputError, match="the maximum"):
         webhooks.add(engine, Settings(data=tmp_path), ANN, "https://host.example/")
-    assert not webhooks.remove(engine, "bob", made[0]["id"])
-    assert webhooks.remove(engine, "ann", made[0]["id"]) and not webhooks.remove(engine, "ann", made[0]["id"])
+    assert not webhooks.remove(engine, tmp_path, "bob", made[0]["id"])
+    assert webhooks.remove(engine, tmp_path, "ann", made[0]["id"]) and not webhooks.remove(
+        engine, tmp_path, "ann", made[0]["id"]
+    )
     with reading(engine) as session:
         assert session.query(Delivery).count() == 0

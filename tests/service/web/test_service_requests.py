@@ -96,8 +96,38 @@ def test_a_tag_with_a_space_is_rejected_in_words(served):
     request = {"method": "canopy", "sources": [{"path": "/x.npy"}], "tags": ["a b"]}
     answer = served.post("/api/v1/jobs", json=request)
     assert answer.status_code == 422
-    says = "tags.0: a tag should have 1 to 32 characters, without spaces, commas and #."
+    says = "tags.0: a tag should have 1 to 32 visible characters, without spaces, commas and #."
     assert answer.json()["error"] == says
+
+
+@pytest.mark.parametrize(
+    "name", ["  ", "a\u202eb", "\u200b", "\u200d", "a\x1b[2J", "a\nb", "a\u2028b", "\u2066a\u2069", "x\ufeff", "\u3164"]
+)
+def test_names_and_tags_that_cannot_be_seen_or_reorder_text_are_rejected(served, engine, tmp_path, name):
+    """When a job or a sweep is submitted, and when a job gets another name: at every interface."""
+    says = "leave out control characters and marks of the writing direction."
+    job = submit(engine, tmp_path, "ab12" * 8)
+    plain = {"method": "canopy", "sources": [{"path": "/x.npy"}]}
+    for verb, path, body in (
+        ("POST", "jobs", plain), ("POST", "jobs/check", plain), ("POST", "sweeps", plain | {"vary": {"t1": [1, 2]}}),
+        ("PATCH", f"jobs/{job}", {}),
+    ):  # fmt: skip
+        answer = served.request(verb, f"/api/v1/{path}", json=body | {"name": name})
+        assert answer.status_code == 422 and answer.json()["error"].startswith("name: a name should be one line")
+        assert answer.json()["error"].endswith(says)
+        answer = served.request(verb, f"/api/v1/{path}", json=body | {"tags": [name]})
+        assert answer.status_code == 422 and "1 to 32 visible characters" in answer.json()["error"]
+    source = {"method": "canopy", "sources": [{"path": "/x.npy", "name": name}]}
+    assert served.post("/api/v1/jobs", json=source).json()["error"].endswith(says)
+
+
+@pytest.mark.parametrize("name", ["plain", "δοκιμή 3", "می\u200cخواهم", "👩\u200d🔬", "a b"])
+def test_names_of_other_scripts_pass(served, engine, tmp_path, name):
+    job = submit(engine, tmp_path, "ab12" * 8)
+    changes = {"name": name, "tags": [name.replace(" ", "_")]}
+    answer = served.patch(f"/api/v1/jobs/{job}", json=changes)
+    assert {key: answer.json()[key] for key in changes} == changes
+    assert served.patch(f"/api/v1/jobs/{job}", json={"name": "", "tags": []}).json()["name"] is None
 
 
 def test_a_browser_sees_a_page_at_an_unknown_address(served):
@@ -108,10 +138,10 @@ def test_a_browser_sees_a_page_at_an_unknown_address(served):
         assert served.get(path, headers={"Accept": accept}).json()["error"] == "there is nothing at this path."
 
 
-def submit(engine, tmp_path, id_, user="admin"):
+def submit(engine, tmp_path, id_, user="admin", sweep=None):
     caller = access.Caller(user, "admin" if user == "admin" else "user")
     settings = Settings(data=tmp_path)
-    WholeQueue(engine, settings).submit([NewJob(id_, caller, "canopy", {"sources": []}, 0)])
+    WholeQueue(engine, settings).submit([NewJob(id_, caller, "canopy", {"sources": []}, 0, sweep=sweep)])
     return id_
 
 
@@ -140,3 +170,14 @@ def test_a_revoked_token_does_not_stay_in_the_data_folder(served, engine, tmp_pa
     assert not (tmp_path / "token").exists()
     (tmp_path / "token").write_text("mgc_" + "x" * 43)  # of an earlier version, or of a restored backup
     assert not access.first_token(engine, tmp_path).exists()
+
+
+def test_short_ids_find_only_sweeps_that_the_caller_sees(served, engine, tmp_path):
+    access.add_user(engine, "ann", "user")
+    ann = {"Authorization": f"Bearer {access.new_token(engine, 'ann')[1]}"}
+    mine, others = "cd12" * 8, "cd13" * 8
+    for k, (user, sweep) in enumerate((("ann", mine), ("ann", mine), ("admin", others), ("ann", None))):
+        submit(engine, tmp_path, f"{k:032x}", user, sweep)
+    assert served.get("/api/v1/sweep-ids/cd12").json() == [mine]
+    assert served.get("/api/v1/sweep-ids/cd13", headers=ann).json() == []
+    assert served.get("/api/v1/sweep-ids/cd1").status_code == 422

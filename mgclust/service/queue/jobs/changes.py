@@ -1,4 +1,4 @@
-"""Changes of jobs by users (names, cancellation and deletion), and functions that queue or finish a job."""
+"""Changes of jobs by users (names, cancellation and deletion), and functions that queue or finish a job or a copy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mgclust.service.queue.webhooks import keep_messages
 from mgclust.service.settings import Settings
 from mgclust.service.states import ENDED
 
-__all__ = ["JobChanges", "finish", "queue"]
+__all__ = ["JobChanges", "finish", "queue", "queue_copy"]
 
 
 class JobChanges:
@@ -129,6 +129,13 @@ def finish(job: Job, state: str, error: str | None, fault: str | None, files: in
     job.size = (
         None if files is None else row_size(job.request, job.scores, job.warnings, job.error, job.progress) + files
     )
+
+
+def queue_copy(job: Job) -> None:
+    """Let the result of a job wait to be copied to a store, if the request of the job names a place."""
+    if to := job.request.get("results_to"):
+        job.result_copy = {"state": "COPYING", "to": f"{to}/{job.id}", "failures": 0, "error": None}
+        job.copy_due = time.time()
 
 
 def _remove(session: Session, job: Job) -> None:

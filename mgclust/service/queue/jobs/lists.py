@@ -96,11 +96,18 @@ class JobLists:
 
     def ids(self, caller: Caller, prefix: str) -> Sequence[str]:
         """Return a few ids that begin with a prefix, of jobs that the caller may see."""
-        wanted = select(Job.id).where(Job.id >= prefix, Job.id < f"{prefix}g")  # ids are hexadecimal
+        return self._ids(caller, prefix, Job.id)
+
+    def sweep_ids(self, caller: Caller, prefix: str) -> Sequence[str]:
+        """Return a few ids that begin with a prefix, of sweeps that the caller may see."""
+        return self._ids(caller, prefix, Job.sweep)
+
+    def _ids(self, caller: Caller, prefix: str, column: Any) -> Sequence[str]:
+        wanted = select(column).distinct().where(column >= prefix, column < f"{prefix}g")  # ids are hexadecimal
         if not caller.is_admin:
             wanted = wanted.where(Job.owner == caller.name)
         with reading(self._engine) as session:
-            return session.scalars(wanted.order_by(Job.id).limit(MAX_IDS)).all()
+            return session.scalars(wanted.order_by(column).limit(MAX_IDS)).all()
 
     def summary(self, caller: Caller, id_: str) -> Row[Any] | None:
         """Return the summary of a job, if the caller may see it."""

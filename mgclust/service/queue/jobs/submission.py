@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from mgclust.base.errors import InputError
 from mgclust.service.queue.access import Caller
-from mgclust.service.queue.jobs.changes import queue
+from mgclust.service.queue.jobs.changes import queue, queue_copy
 from mgclust.service.queue.jobs.lists import lock_job
 from mgclust.service.queue.models import Job, reading, writing
 from mgclust.service.queue.quotas import (
@@ -160,7 +160,7 @@ class JobSubmission:
                 now = max(time.time(), now + 1e-6)  # lists and sweeps keep the order
                 values = {
                     "id": order.id, "owner": owner, "method": order.method, "request": order.request,
-                    "priority": order.priority, "created": now, "name": order.name, "tags": list(order.tags),
+                    "priority": order.priority, "created": now, "name": order.name or None, "tags": list(order.tags),
                     "sweep": order.sweep,
                     "state": "PENDING", "attempt": 0, "begun_before": 0, "cancel": False, "size": size,
                 }  # fmt: skip
@@ -226,12 +226,12 @@ class JobSubmission:
                 return session.get_one(Job, id_)
 
     def retry(self, caller: Caller, id_: str) -> Job | None:
-        """Queue a failed or cancelled job again.
+        """Queue a failed or cancelled job again, or the copy of its result if copying has failed.
 
         Raises
         ------
         InputError
-            The job waits, runs, or has succeeded, or one of its sources was deleted.
+            The job waits or runs, has succeeded with no failed copy, or one of its sources was deleted.
         TooManyJobs, QuotaExceeded
             The owner has reached a limit.
         """
@@ -239,6 +239,9 @@ class JobSubmission:
             job = lock_job(session, caller, id_)
             if job is None:
                 return None
+            if job.result_copy is not None and job.result_copy["state"] == "FAILED":
+                queue_copy(job)
+                return job
             if job.state not in ("FAILED", "CANCELLED"):
                 raise InputError(f"job {id_} is {job.state}; only a failed or cancelled job can be retried.")
             lock_users(session, {job.owner})

@@ -10,6 +10,7 @@ const MAX_PICTURES = 2;
 const LOG_POLL_MS = 3000;
 const RETRY_MS = 2000;
 const QUEUE_POLL_MS = 2000;
+const COPY_POLL_MS = 3000;
 const by = (id) => document.getElementById(id);
 const id = decodeURIComponent(location.pathname.split("/").pop());
 const path = `/jobs/${encodeURIComponent(id)}`;
@@ -74,6 +75,7 @@ function requestOf(job) {
   for (const name of ["confounds", "surfaces", "atlas"]) {
     for (const source of job.request[name] || []) told.push([name, sourceName(source)]);
   }
+  if (job.request.results_to) told.push(["copy to", job.request.results_to]);
   told.push(["priority", String(job.priority)]);
   if (job.size !== null) told.push(["kept on disk", bytes(job.size)]);
   return told;
@@ -116,11 +118,23 @@ async function showResult(job) {
   files = await askJson(`${path}/files`);
   shown = job.attempt;
   by("result").hidden = false;
+  if (last.request.results_to) showCopy(await askJson(path));
   by("files").replaceChildren(...files.map(fileEntry));
   by("report").hidden = !files.some((file) => file.name === "report.html");
   if (by("report").open) await showReport();
   if (Object.keys(methodInfo.centers).length) await showDecision(path, job, methodInfo, download);
   else await showPictures();
+}
+
+// Show the copy of the result in a store, until the copy has ended.
+function showCopy({ result_copy: copy }) {
+  by("copy").hidden = !copy;
+  if (!copy) return;
+  const said = { COPYING: "Copying the files to", COPIED: "The files were copied to", FAILED: "The files were not copied to" };
+  by("copy-state").textContent = `${said[copy.state]} ${copy.to}${copy.error ? `: ${copy.error}` : ""}`;
+  by("copy-again").hidden = copy.state !== "FAILED";
+  const later = (error) => (error.status === 0 ? showCopy({ result_copy: copy }) : complain(error));
+  if (copy.state === "COPYING") setTimeout(() => askJson(path).then(showCopy, later), COPY_POLL_MS);
 }
 
 function fileEntry(file) {
@@ -213,6 +227,7 @@ for (const what of ["cancel", "retry"]) {
     }
   });
 }
+by("copy-again").addEventListener("click", () => post(`${path}/retry`, {}).then(showCopy, complain));
 by("delete").addEventListener("click", () => by("confirm").showModal());
 by("keep").addEventListener("click", () => by("confirm").close());
 by("delete-now").addEventListener("click", async () => {

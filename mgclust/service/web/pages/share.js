@@ -14,7 +14,7 @@ dialog.id = "sharing";
 dialog.setAttribute("aria-labelledby", "sharing-title");
 const title = element("h2", "Share this result");
 title.id = "sharing-title";
-const help = element("p", "Anybody who has the link reads this result, its report and its files, and nothing else.");
+const help = element("p", "Whoever opens the link sees the method, the scores, the warnings, the report and the files of this result, with its parameters and the names of the data files. The name, the tags, the user and the log of the job stay private.");
 const label = element("label", "The link works for ", "inline");
 const days = element("select");
 days.id = "link-days";

@@ -48,6 +48,7 @@ async function fill(id) {
   for (const name of SEVERAL) if (request[name]) kept[name] = request[name];
   by("priority").value = String(Math.min(0, job.priority));
   by("report").value = String(request.report !== false);
+  by("results-to").value = request.results_to || "";
   by("job-name").value = job.name || "";
   by("job-tags").value = job.tags.join(", ");
   describeKept();
@@ -173,6 +174,7 @@ function requestOf() {
     method: by("method").value, priority: Number(by("priority").value), report: by("report").value === "true", key: newKey(),
   };
   if (by("job-name").value.trim()) request.name = by("job-name").value.trim();
+  if (by("results-to").value.trim()) request.results_to = by("results-to").value.trim();
   const tags = by("job-tags").value.split(/[\s,]+/).map((tag) => tag.replace(/^#/, "")).filter(Boolean);
   if (tags.length) request.tags = [...new Set(tags)];
   for (const group of GROUPS) request[group] = chosen(group);
@@ -259,9 +261,9 @@ function jsonBody(body) {
   return { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
 }
 
-// The name of a file for display, which has no control characters.
+// The name of a file for display, without the characters that the service rejects (HIDDEN in patterns.py).
 function nameFor(file) {
-  return file.name.replace(/[\x00-\x1f\x7f-\x9f]/g, "_").slice(0, 255);
+  return file.name.replace(/[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g, "_").slice(0, 255);
 }
 
 // Return the id of an upload with this content: one that the service has, or a new one.

@@ -8,6 +8,7 @@ client that opens many connections does not keep others out.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import functools
 import json
@@ -65,6 +66,7 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, path: Path, stopping: threading.Event) -> None:
         super().__init__(config)
         self._path, self._waiting, self._stopping = path, False, stopping
+        self._inode: int | None = None  # of the socket, once this process has made it
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen at the address and at the socket in the data folder."""
@@ -76,6 +78,13 @@ class Server(uvicorn.Server):
         if self._waiting and counter % TICKS == 0:
             await self._listen_at_path()
         return await super().on_tick(counter) or self._stopping.is_set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Remove the socket in the data folder, and end all connections."""
+        with contextlib.suppress(OSError):  # only the own socket: another web process may have made a new one
+            if self._inode == os.lstat(self._path).st_ino:
+                os.unlink(self._path)
+        await super().shutdown(sockets)
 
     async def _listen_at_path(self) -> None:
         kind: Any = self.config.http_protocol_class
@@ -93,16 +102,20 @@ class Server(uvicorn.Server):
                 )
             self._waiting = error.errno == errno.EADDRINUSE
         else:
-            self._waiting = False
+            self._waiting, self._inode = False, os.lstat(self._path).st_ino
             self.servers.append(await asyncio.get_running_loop().create_unix_server(protocol, sock=bound))
 
 
 def _bound(path: Path) -> socket.socket:
-    """Make a socket at a path; replace a socket at which no process listens any more."""
-    with socket.socket(socket.AF_UNIX) as probe:
-        probe.setblocking(False)
-        if probe.connect_ex(str(path)) == errno.ECONNREFUSED and stat.S_ISSOCK(os.lstat(path).st_mode):
-            os.unlink(path)
+    """Make a socket at a path; first remove the sockets of this folder at which no process listens any more.
+
+    A process that was killed leaves its socket, which may have the number of another port.
+    """
+    for left in path.parent.glob(f"*{path.suffix}"):
+        with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(OSError):
+            probe.setblocking(False)
+            if probe.connect_ex(str(left)) == errno.ECONNREFUSED and stat.S_ISSOCK(os.lstat(left).st_mode):
+                os.unlink(left)
     made = socket.socket(socket.AF_UNIX)
     try:
         made.bind(str(path))

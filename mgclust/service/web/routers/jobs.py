@@ -13,6 +13,7 @@ from mgclust.base.errors import printable
 from mgclust.service.audit import note
 from mgclust.service.confined.inputs import named_sources
 from mgclust.service.confined.results import read_logs
+from mgclust.service.queue import stores
 from mgclust.service.queue.access import Caller
 from mgclust.service.queue.administration import jobs_before
 from mgclust.service.queue.jobs.lists import JobFilter
@@ -71,10 +72,25 @@ async def check_files(records: Iterable[dict[str, Any]], caller: Caller, backend
         await run_in_threadpool(check_sources, backend.settings, paths)
 
 
+async def check_results_to(submission: Submission, caller: Caller, backend: Backend) -> None:
+    """Check that the caller may have results copied to the place that a request names.
+
+    Raises
+    ------
+    InputError
+    """
+    if submission.results_to is not None:
+        note(results_to=submission.results_to)
+        await run_in_threadpool(
+            stores.check_results_to, backend.engine, backend.stores, caller.name, submission.results_to
+        )
+
+
 @router.post("/jobs", status_code=201, response_model=JobView | Receipt)
 async def submit(submission: Submission, caller: Submitter, backend: BackendDep) -> Response:
     """Submit a job to the queue."""
     check_request(submission, caller, backend)
+    await check_results_to(submission, caller, backend)
     id_, record = job_id(caller, submission.key), submission.to_record()
     await check_files([record], caller, backend)
     note(id=id_)
@@ -86,6 +102,7 @@ async def submit(submission: Submission, caller: Submitter, backend: BackendDep)
 async def check(submission: Submission, caller: Submitter, backend: BackendDep) -> None:
     """Check the request of a job without its files, so that a wrong request is found before files are sent."""
     check_request(submission, caller, backend)
+    await check_results_to(submission, caller, backend)
 
 
 @router.get("/jobs", response_model=list[JobSummary])
@@ -147,6 +164,12 @@ def ids(prefix: Annotated[str, Path(pattern=ID_START)], caller: Reader, backend:
     return backend.jobs.ids(caller, prefix)
 
 
+@router.get("/sweep-ids/{prefix}")
+def sweep_ids(prefix: Annotated[str, Path(pattern=ID_START)], caller: Reader, backend: BackendDep) -> Sequence[str]:
+    """List a few ids of sweeps that begin with a prefix."""
+    return backend.jobs.sweep_ids(caller, prefix)
+
+
 @router.get("/jobs/{id}")
 def status(id: str, caller: Reader, backend: BackendDep) -> JobView:
     """Show one job."""
@@ -167,7 +190,7 @@ def cancel(id: str, caller: Submitter, backend: BackendDep) -> Response:
 
 @router.post("/jobs/{id}/retry", response_model=JobView | Receipt)
 def retry(id: str, caller: Submitter, backend: BackendDep) -> Response:
-    """Queue a failed or cancelled job again."""
+    """Queue a failed or cancelled job again, or the copy of its result to a store if copying has failed."""
     return receipt(caller, found(backend.submission.retry(caller, id)))
 
 

@@ -15,7 +15,7 @@ from mgclust.service.queue.models import Job
 from mgclust.service.web.dependencies import Backend, BackendDep, Reader, Submitter
 from mgclust.service.web.errors import NotFound
 from mgclust.service.web.requests import MAX_RECORD_BYTES, SweepSubmission
-from mgclust.service.web.routers.jobs import check_files, check_request
+from mgclust.service.web.routers.jobs import check_files, check_request, check_results_to
 from mgclust.service.web.views import JobView, Receipt, job_view
 
 router = APIRouter(prefix="/sweeps")
@@ -66,6 +66,7 @@ def _records(sweep: SweepSubmission, caller: Caller, backend: Backend) -> list[d
 @router.post("", status_code=201)
 async def submit_sweep(sweep: SweepSubmission, caller: Submitter, backend: BackendDep) -> SweepView:
     """Submit a job for each combination of values: all jobs, or none."""
+    await check_results_to(sweep, caller, backend)
     records = await run_in_threadpool(_records, sweep, caller, backend)  # so that other requests need not wait
     parameters = [{"sources": [], "parameters": record["parameters"]} for record in records]
     await check_files([records[0], *parameters], caller, backend)  # the jobs differ only in parameters

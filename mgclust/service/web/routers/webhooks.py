@@ -38,6 +38,6 @@ def list_webhooks(caller: Reader, backend: BackendDep) -> list[dict[str, Any]]:
 @router.delete("/{id}")
 def delete_webhook(id: str, caller: Submitter, backend: BackendDep) -> dict[str, str]:
     """Delete a webhook."""
-    if not webhooks.remove(backend.engine, caller.name, id):
+    if not webhooks.remove(backend.engine, backend.settings.data, caller.name, id):
         raise NotFound("there is no such webhook.")
     return {"id": id}

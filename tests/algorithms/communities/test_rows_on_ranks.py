@@ -1,0 +1,108 @@
+"""Graphs whose rows are on several ranks: the same communities, memory within the estimate, few bytes sent."""
+
+from __future__ import annotations
+
+import tracemalloc
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from mgclust.algorithms.communities import levels
+from mgclust.algorithms.communities.levels import contract, read_level
+from mgclust.algorithms.communities.memory import estimate
+from mgclust.algorithms.communities.parallel import communities
+from mgclust.datasets import make_random_network
+from mgclust.kernels import load
+from support import graphs
+from support.thread_ranks import on_ranks
+
+KERNELS = load("cpu")
+SHARED = 64  # graphs of more entries stay on all ranks
+
+
+def network(order: str) -> tuple[np.ndarray, int]:
+    made = make_random_network(30, 150, 16, 0.8)
+    if order == "by cluster":
+        return made.edges, made.n_nodes
+    return np.random.default_rng(0).permutation(made.n_nodes).astype(np.int32)[made.edges], made.n_nodes
+
+
+def context_of(comm, edges: np.ndarray) -> SimpleNamespace:
+    """What `read_level` and `communities` need of a rank that has its share of the edges."""
+    own = np.array_split(edges, comm.size)[comm.rank]
+    rows = SimpleNamespace(
+        chunks=lambda: (SimpleNamespace(x=each) for each in np.array_split(own, 2)), release=lambda: None
+    )
+    return SimpleNamespace(
+        kernels=KERNELS, comm=comm, rows=rows, dataset_shape=edges.shape, progress=lambda *_, **__: None,
+        sum_over_blocks=lambda function: function(edges[None]).sum(axis=0),
+    )  # fmt: skip
+
+
+def search(comm, edges, n):
+    context = context_of(comm, edges)
+    level, _ = read_level(context, n, SHARED)
+    labels, report = communities(context, level, 0)
+    return labels.tolist(), report
+
+
+CASES = {
+    "by cluster": lambda: network("by cluster"),
+    "in any order": lambda: network("in any order"),
+    "equal edges and loops": lambda: (np.random.default_rng(0).integers(0, 150, (4000, 2)).astype(np.int32), 151),
+    "floats": lambda: (graphs.random_graph(5, 500, 2500, "floats"), 510),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_number_of_ranks_changes_nothing(case):
+    edges, n = CASES[case]()
+    expected = on_ranks(1, lambda comm: search(comm, edges, n))[0]
+    for size in (2, 3, 4):
+        assert all(found == expected for found in on_ranks(size, lambda comm: search(comm, edges, n)))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_ranks_need_no_more_memory_than_estimated(weighted):
+    edges, n = network("in any order")
+    if weighted:
+        edges = np.column_stack([edges, np.random.default_rng(0).random(len(edges))])
+    for size in (1, 2, 4):
+        on_ranks(size, lambda comm: search(comm, edges, n))  # kernels are loaded
+        tracemalloc.start()
+        on_ranks(size, lambda comm: search(comm, edges, n))
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert most <= size * estimate(edges.shape, edges.itemsize, size, 0, n=n, levels=True).needed
+
+
+def test_a_group_of_nearly_all_nodes_is_not_sent_to_its_owner():
+    """Only entries between groups are sent, so one rank never needs the memory for the whole graph."""
+    edges, n = network("in any order")
+    ids = (np.arange(n) // (n - 5)).astype(np.int32)
+    crossing = int((ids[edges[:, 0]] != ids[edges[:, 1]]).sum())
+
+    def work(comm):
+        level, _ = read_level(context_of(comm, edges), n, SHARED)
+        before = comm.sent
+        return contract(level, ids, 2).entries, comm.sent - before
+
+    entries, sent = zip(*on_ranks(3, work), strict=True)
+    assert set(entries) == {2}
+    assert sum(sent) <= 4 * (n + 2 * crossing)  # a length for each node, and each entry at most once
+
+
+def test_directions_and_fixed_nodes_survive_a_contraction_on_ranks():
+    edges, n = network("in any order")
+    ids = (np.arange(n) % 100).astype(np.int32)
+
+    def work(comm):
+        level, _ = read_level(context_of(comm, edges), n, SHARED, directed=True)
+        level.fixed = (np.arange(n) == 7).astype(np.uint8)
+        after = contract(level, ids, 100)
+        return after.strength.tolist(), after.fixed.tolist(), after.entries, levels.modularity_of(after, np.arange(100))
+
+    expected = on_ranks(1, work)[0]
+    assert all(found == expected for found in on_ranks(3, work))
+    assert expected[1] == [number == 7 for number in range(100)]
