@@ -92,28 +92,31 @@ def read_level(
     """
     xp, kernels, comm = context.kernels.xp, context.kernels, context.comm
     scale, integers = _weight_scale(context, directed)
-    strength = xp.zeros(n, np.int64)
     pieces: list[tuple[Array, Array, Array | None]] = []
     for chunk in context.rows.chunks():
         u, v = (chunk.x[:, column].astype(np.int32) for column in (0, 1))
         weight = None if scale is None else _integers(xp, chunk.x[:, 2], scale)
-        ones = xp.ones(len(u), np.int64) if weight is None else weight
-        for ends, unit in ((u, 1 << 32 if directed else 1), (v, 1)):
-            strength += kernels.graph.sum_by_id(ones, ends, n) * unit
         if weight is not None and len(weight):
             kept = weight > 0  # an edge of weight 0 does not connect its nodes
             u, v, weight = u[kept], v[kept], weight[kept]
         pieces.append((u, v, weight))
     context.rows.release()
+    rows = None
+    if scale is None and not directed:
+        rows = kernels.graph.rows_of_edges(pieces, count=n, summed=comm.size == 1)
+    if rows is not None and rows.entries == 2 * sum(len(u) for u, _, _ in pieces):
+        strength = xp.diff(rows.starts)  # no edges were summed or dropped
+    else:
+        strength = _strength(kernels, pieces, n, directed)
     comm.queue_reduce(strength, "sum")
     gain = Gain(0, 1.0, False, directed)
     two_m = int(gain.degree(strength).sum())
     exact = integers and two_m < EXACT_LIMIT
-    narrow = np.int32 if exact else np.int64
-    edges = [(u, v, None if weight is None else weight.astype(narrow, copy=False)) for u, v, weight in pieces]
+    if rows is None:
+        narrow = np.int32 if exact else np.int64
+        pieces = [(u, v, None if weight is None else weight.astype(narrow, copy=False)) for u, v, weight in pieces]
+        rows = kernels.graph.rows_of_edges(pieces, count=n, summed=comm.size == 1)
     del pieces
-    rows = kernels.graph.rows_of_edges(edges, count=n, summed=comm.size == 1)
-    del edges
     gain = replace(gain, two_m=two_m, exact=exact)
     return spread(kernels, comm, rows, strength, gain, shared), scale or WeightScale()
 
@@ -245,6 +248,17 @@ def _weight_scale(context: Context, directed: bool) -> tuple[WeightScale | None,
     mean = total / context.dataset_shape[0]
     error = 0.5 if math.ldexp(least, shift) >= 0.5 else 1.0  # in units of the integers
     return WeightScale(shift, math.ldexp(error, -shift) / mean), False
+
+
+def _strength(kernels: Kernels, edges: list[tuple[Array, Array, Array | None]], n: int, directed: bool) -> Array:
+    """Return the sum of each node's weights, as `Level.strength` describes."""
+    xp = kernels.xp
+    strength = xp.zeros(n, np.int64)
+    for u, v, weight in edges:
+        values = xp.ones(len(u), np.int64) if weight is None else weight
+        for ends, unit in ((u, 1 << 32 if directed else 1), (v, 1)):
+            strength += kernels.graph.sum_by_id(values, ends, n) * unit
+    return strength
 
 
 def _integers(xp: Any, weight: Array, scale: WeightScale) -> Array:
