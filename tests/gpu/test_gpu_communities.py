@@ -57,6 +57,8 @@ def test_kernels_equal_the_cpus(graph, weights, way, directed, monkeypatch):
     contraction = importlib.import_module("mgclust.kernels.graph.gpu_contraction")
     if way != "sorted":
         monkeypatch.setattr(contraction, "SORTED", 0)
+    if way == "tables":  # pairs are put into rows in several passes
+        monkeypatch.setattr(contraction, "RANGE", 700)
     if way == "both":  # tables for rows of up to 700 entries; longer rows are sorted
         monkeypatch.setattr(contraction, "LONG", 700)
         monkeypatch.setattr(contraction, "TABLES", ((9, 300, 256), (10, 700, 1024)))

@@ -25,7 +25,9 @@ __all__ = ["Round", "coarsen", "rounds"]
 Array = Any
 FEW = 0.2  # if less than this fraction of the nodes with a choice is matched, the others join the group of their choice
 KEPT = 0.6  # a level is kept if it has at most this fraction of the nodes of the last kept level
-KEPT_LARGE, LARGE = 0.25, 1 << 28  # the same for graphs of LARGE entries or more, whose levels would fill the memory
+# The same for graphs of LARGE entries or more: nodes always join, so that there are half as many rounds, and fewer
+# levels are kept, because they would fill the memory.
+LARGE, FEW_LARGE, KEPT_LARGE = 1 << 28, 1.0, 0.25
 
 
 class Round(NamedTuple):
@@ -59,6 +61,7 @@ def rounds(level: Level, within: Array | None, *, salt: int, noise: float, any_s
     Round
     """
     kernels, xp = level.kernels, level.kernels.xp
+    few = FEW if level.entries < LARGE else FEW_LARGE
     number = 0
     while True:
         partner = xp.empty(level.n, np.int32)
@@ -68,7 +71,7 @@ def rounds(level: Level, within: Array | None, *, salt: int, noise: float, any_s
             salt=(salt * 65536 + number) * GOLDEN % 2**64, out=partner,
         )  # fmt: skip
         level.comm.queue_gather(partner, level.bounds)
-        representative = kernels.graph.match_mutual(partner, share=FEW)
+        representative = kernels.graph.match_mutual(partner, share=few)
         ids, count = kernels.graph.relabel(representative)
         if count == level.n:
             return

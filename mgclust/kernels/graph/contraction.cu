@@ -304,22 +304,35 @@ extern "C" __global__ void __launch_bounds__(256)
 
 // ---- rows of pairs in any order
 
+// Calls work(row, at) for the pairs whose row is in low .. high - 1.
+template <class Work>
+__device__ void over_pairs(i64 pairs, const int* row, int low, int high, Work work) {
+    i64 step = (i64)gridDim.x * blockDim.x;
+    for (i64 base = (i64)blockIdx.x * blockDim.x + threadIdx.x; base < pairs; base += AT_ONCE * step) {
+        int found[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) found[i] = base + i * step < pairs ? row[base + i * step] : -1;
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            if (found[i] >= low && found[i] < high) work(found[i], base + i * step);
+    }
+}
+
 // counts: number of pairs of each row
-extern "C" __global__ void count_rows(i64 pairs, const int* row, int* counts) {
-    for (i64 at = (i64)blockIdx.x * blockDim.x + threadIdx.x; at < pairs; at += (i64)gridDim.x * blockDim.x)
-        atomicAdd(&counts[row[at]], 1);
+extern "C" __global__ void count_rows(i64 pairs, const int* row, int low, int high, int* counts) {
+    over_pairs(pairs, row, low, high, [&](int own, i64) { atomicAdd(&counts[own], 1); });
 }
 
 // cursor: where the next pair of each row goes
-extern "C" __global__ void place_pairs(i64 pairs, const int* row, const int* column, const Weight* weight,
-                                       u64* cursor, int* columns, Weight* weights) {
-    for (i64 at = (i64)blockIdx.x * blockDim.x + threadIdx.x; at < pairs; at += (i64)gridDim.x * blockDim.x) {
-        u64 to = atomicAdd(&cursor[row[at]], 1ULL);
+extern "C" __global__ void place_pairs(i64 pairs, const int* row, const int* column, const Weight* weight, int low,
+                                       int high, u64* cursor, int* columns, Weight* weights) {
+    over_pairs(pairs, row, low, high, [&](int own, i64 at) {
+        u64 to = atomicAdd(&cursor[own], 1ULL);
         columns[to] = column[at];
 #if WEIGHT
         weights[to] = weight[at];
 #endif
-    }
+    });
 }
 
 // ---- rows that are sent to other ranks, and rows that arrive from them

@@ -29,6 +29,7 @@ SORTED = 1 << 23  # the entries of smaller graphs are sorted: that takes fewer s
 SHORT = 256  # entries of a row that a warp sums, as in contraction.cu
 LONG = 1 << 20  # rows of more entries are sorted
 BATCH = 1 << 27  # entries that are sorted at once, unless one row has more; `memory.estimate` counts them
+RANGE = 1 << 22  # rows that pairs are put into at once, so that their counters (32 MiB) stay in the cache
 # For longer rows: bits of the slots of a table, largest number of entries with which the rows have this table, threads.
 TABLES = ((12, 3072, 256), (13, 6144, 512), (14, LONG, 1024))
 
@@ -148,16 +149,19 @@ def _rows_of_pairs(pairs: list[tuple[Array, Array, Array | None]], count: int) -
     kind = None if pairs[0][2] is None else pairs[0][2].dtype
     module = _module(kind, None)
     counts = cp.zeros(count, cp.int32)
-    for row, _, _ in pairs:
-        _over_all(module, "count_rows", len(row), row, counts)
+    ranges = [(low, min(count, low + RANGE)) for low in range(0, count, RANGE)]
+    for low, high in ranges:
+        for row, _, _ in pairs:
+            _over_all(module, "count_rows", len(row), row, np.int32(low), np.int32(high), counts)
     starts = _starts(counts)
     del counts
     total = int(starts[-1])
     columns, weights = cp.empty(total, cp.int32), None if kind is None else cp.empty(total, kind)
     cursor = starts[:-1].copy()
-    for row, column, weight in pairs:
-        where = (row, column, or_null(weight), cursor, columns, or_null(weights))
-        _over_all(module, "place_pairs", len(row), *where)
+    for low, high in ranges:
+        for row, column, weight in pairs:
+            own = row, column, or_null(weight), np.int32(low), np.int32(high)
+            _over_all(module, "place_pairs", len(row), *own, cursor, columns, or_null(weights))
     return Adjacency(0, starts, columns, weights)
 
 
