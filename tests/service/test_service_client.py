@@ -485,6 +485,8 @@ def test_a_url_is_answered_with_the_sources_that_the_service_reads(answers, url,
 
 
 def test_a_folder_is_answered_with_its_remedy(answers, tmp_path):
+    with pytest.raises(InputError, match="'' is not a file"):
+        Service().submit("canopy", "", t1=2.0, t2=1.0)
     with pytest.raises(InputError, match=r"is a folder, and only files are uploaded; put it \(zarr\) where"):
         Service().submit("canopy", str(tmp_path), t1=2.0, t2=1.0)
 

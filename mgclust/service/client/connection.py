@@ -242,10 +242,10 @@ def check(answer: httpx.Response) -> httpx.Response:
     raise RetryAfter(refusal, float(after)) if after.isdecimal() else refusal
 
 
-def check_id(id_: str, lists: str, length: int = 32) -> str:
+def check_id(id_: str, lists: str, length: int = 32, or_part: str = "") -> str:
     """Return the id if it has `length` hexadecimal digits; else raise `InputError`, which names the command `lists`."""
     if not re.fullmatch(f"[0-9a-f]{{{length}}}", id_):
-        raise InputError(f"id={id_[:80]!r} should be {length} characters of 0-9 and a-f; '{lists}' lists ids.")
+        raise InputError(f"id={id_[:80]!r} should be {length} characters of 0-9 and a-f{or_part}; '{lists}' lists ids.")
     return id_
 
 

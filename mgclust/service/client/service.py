@@ -64,7 +64,7 @@ class Service(Submissions, Accounts):
     def _whole_id(self, id_: str, kind: str = "job") -> str:
         lists = {"job": "mgclust jobs", "sweep": "mgclust jobs --json"}[kind]
         if len(id_) == 32 or not re.fullmatch("[0-9a-f]{4,31}", id_):
-            return check_id(id_, lists)
+            return check_id(id_, lists, or_part=", or the first 4 or more of them")
         ids = self.call("GET", f"/{kind}-ids/{id_}")
         if not ids:
             raise InputError(f"id={id_!r} begins no {kind}'s id; '{lists}' lists ids.")
