@@ -108,6 +108,8 @@ def answer_problems(app: FastAPI) -> None:
                 f"at least {context['min_length']}" if "min_length" in context else f"at most {context['max_length']}"
             )
             says = f"give {bound}"
+        elif first["type"] == "extra_forbidden":
+            says = "this name is unknown; leave it out"
         sentence = f"{where or 'the request'}: {says}."
         return _problem(sentence, "input", 422)
 

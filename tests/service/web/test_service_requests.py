@@ -98,6 +98,11 @@ def test_lists_that_are_too_short_or_too_long_are_rejected_in_words(served):
         ("jobs/compare", {"ids": ["0" * 32] * 11}, "ids: give at most 10."),
         ("jobs", {"method": "canopy", "sources": [{"path": "/x"}], "tags": ["t"] * 9}, "tags: give at most 8."),
         ("jobs", {"method": "canopy", "sources": []}, "sources: give at least 1."),
+        (
+            "jobs",
+            {"method": "canopy", "sources": [{"path": "/x"}], "day": 1},
+            "day: this name is unknown; leave it out.",
+        ),
     ):
         assert served.post(f"/api/v1/{path}", json=body).json()["error"] == says
 
