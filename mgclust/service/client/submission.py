@@ -83,7 +83,7 @@ class Submissions(Uploads):
             Whether the paths are files on the service's machine. They must be below a folder that the service may read.
         results_to : str, optional
             ``"store:NAME/PREFIX"``: after the job, the service copies the files of the result to this place of a store
-            that the administrator has opened for results. `RemoteJob.info` reports the state as ``result_copy``.
+            that the administrator has opened for results. ``result_copy`` in ``info`` of the job reports the state.
         name : str, optional
             Name of the job in lists.
         tags : sequence of str
