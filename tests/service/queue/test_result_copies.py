@@ -316,6 +316,7 @@ def drip(request):
     ],
     ids=["forbidden", "error", "full", "redirect", "hangs", "drips", "floods", "no HTTP", "closes"],
 )
+@pytest.mark.quick("sqlite-*-midway")
 def test_a_store_that_fails_is_tried_again_and_shows_no_whole_copy(
     engine, settings, store, hasty, how, reason, after, capfd, monkeypatch
 ):
@@ -540,6 +541,7 @@ copy_until(threading.Event(), open_database(settings.database), settings)
 
 
 @pytest.mark.parametrize("number", [1, 5, 9], ids=["at the beginning", "in a large file", "at the manifest"])
+@pytest.mark.quick("sqlite-in a large file")
 def test_a_killed_process_is_followed_by_another(engine, settings, store, tmp_path, number):
     reached = threading.Event()
     store.before = lambda request: len(store.asked) == number and (reached.set(), time.sleep(1)) and True
