@@ -42,7 +42,8 @@ def list_users(as_json: bool) -> None:
         click.echo(json.dumps(users))
         return
     for each in users:
-        click.echo(printable(f"{each['name']}  {each['role']}  {each['tokens']} tokens"))
+        disabled = "  disabled" if each["disabled"] else ""
+        click.echo(printable(f"{each['name']}  {each['role']}  {each['tokens']} tokens{disabled}"))
 
 
 @click.group("token", context_settings=CONTEXT)
@@ -89,7 +90,7 @@ def list_tokens(user: str | None, as_json: bool) -> None:
         click.echo(json.dumps(tokens))
         return
     for each in tokens:
-        words = [each["id"], date(each["created"]), ",".join(each["scopes"])]
+        words = [each["id"], date(each["created"]), ",".join(each["scopes"]) or each["kind"]]
         if each["revoked"]:
             words.append(f"revoked {date(each['revoked'])}")
         words.append(f"expires {date(each['expires'])}" if each["expires"] else "does not expire")

@@ -45,17 +45,20 @@ def enable_user(name: str, as_json: bool) -> None:
 class _Limit(click.ParamType):
     name = "number"
 
+    def __init__(self, least: int) -> None:
+        self._least = least
+
     def convert(self, value: Any, parameter: Any, context: Any) -> int | str:
         """Parse an integer, or the word "default"."""
         if value == "default" or isinstance(value, int):
             return value
-        return int(click.IntRange(0, 2**63 - 1).convert(value, parameter, context))
+        return int(click.IntRange(self._least, 2**63 - 1).convert(value, parameter, context))
 
 
 @user.command("quota")
 @click.argument("name")
-@click.option("--disk", type=_Limit(), metavar="BYTES", help="Bytes of uploads and jobs; 0: no limit; 'default'.")
-@click.option("--jobs", type=_Limit(), metavar="N", help="Waiting and running jobs; 'default'.")
+@click.option("--disk", type=_Limit(0), metavar="BYTES", help="Bytes of uploads and jobs; 0: no limit; 'default'.")
+@click.option("--jobs", type=_Limit(1), metavar="N", help="Waiting and running jobs; 'default'.")
 @as_json_option
 def quota_user(name: str, disk: int | str | None, jobs: int | str | None, as_json: bool) -> None:
     """Set limits of a user; 'default' is the limit of the service."""
@@ -107,8 +110,9 @@ def audit(limit: int, of_user: str | None, action: str | None, as_json: bool) ->
     if as_json:
         click.echo(json.dumps(lines))
         return
-    columns = ("time", "user", "action", "status", "id", "source")
-    _table(columns, [[str(line.get(column, "-")) for column in columns] for line in lines])
+    columns = ("time", "user", "action", "status", "object", "source")
+    objects = ({"object": line.get("id", line.get("name", "-"))} | line for line in lines)
+    _table(columns, [[str(line.get(column, "-")) for column in columns] for line in objects])
 
 
 @click.command("health", context_settings=CONTEXT)

@@ -33,6 +33,8 @@ def _show(job: RemoteJob, as_json: bool) -> None:
         click.echo(printable("  ".join((job.id, info["method"], info["state"]))))
         return
     words = [job.id, date(info["created"]), info["method"], info["state"]]
+    words += [repr(info["name"])] if info.get("name") else []
+    words += [f"#{tag}" for tag in info.get("tags") or ()]
     if info["state"] in ("PENDING", "RUNNING") and info["progress"]:
         words += [str(info["progress"].get("stage")), progress_text(info["progress"])]
     if info["error"]:
@@ -223,8 +225,8 @@ def retry(id: str, as_json: bool) -> None:
 def delete(ids: tuple[str, ...], as_json: bool) -> None:
     """Delete ended jobs with their results and logs, and print a line about each job."""
     service = connect_service()
-    for id_ in ids:
-        _show(service.job(id_).delete(), as_json)
+    for job in [service.job(id_) for id_ in ids]:  # a wrong id is found before a job is deleted
+        _show(job.delete(), as_json)
 
 
 @click.command("share", context_settings=CONTEXT)

@@ -439,7 +439,7 @@ def test_the_service_reads_a_source_of_a_store(answers):
 
 
 def test_tags_in_one_text_and_rows_in_lists_are_rejected(answers):
-    with pytest.raises(InputError, match=r"tags='abc' should be a list of texts; give tags=\['abc'\]"):
+    with pytest.raises(InputError, match=r"tags='abc' should be a list; give tags=\['abc'\]"):
         Service().submit("canopy", "x.npy", tags="abc")
     with pytest.raises(InputError, match="tags='abc' should be a list"):
         Service().rename(ID, tags="abc")
@@ -485,6 +485,8 @@ def test_a_url_is_answered_with_the_sources_that_the_service_reads(answers, url,
 
 
 def test_a_folder_is_answered_with_its_remedy(answers, tmp_path):
+    with pytest.raises(InputError, match="'' is not a file"):
+        Service().submit("canopy", "", t1=2.0, t2=1.0)
     with pytest.raises(InputError, match=r"is a folder, and only files are uploaded; put it \(zarr\) where"):
         Service().submit("canopy", str(tmp_path), t1=2.0, t2=1.0)
 
@@ -531,3 +533,38 @@ def test_the_status_of_a_job_says_where_its_result_is_copied(copy, words, answer
     assert run_command(["status", ID]) == 0
     said = capsys.readouterr().out
     assert words in said and "\x1b" not in said
+
+
+def test_values_of_wrong_types_are_rejected_with_the_remedy(answers):
+    """One value instead of a list, a text whose characters would be values, and a list instead of a dict."""
+    service, rows = Service(), np.zeros((4, 2))
+    for call, says in (
+        (lambda: service.sweep("canopy", rows, {"t1": 2.0}, t2=1.0), r"t1=2.0 should be a list; give t1=\[2.0\]"),
+        (lambda: service.sweep("density-peaks", rows, {"metric": "cosine"}), "metric='cosine' should be a list"),
+        (lambda: service.sweep("canopy", rows, ["t1"], t2=1.0), "should be a dict of lists"),
+        (lambda: service.create_token(scopes="read"), r"give scopes=\['read'\]"),
+        (lambda: service.compare(ID), "ids='0123"),
+    ):
+        with pytest.raises(InputError, match=says):
+            call()
+    assert not answers.requests
+    answers.by = lambda request: httpx.Response(201, json={"id": ID, "new": False})
+    for name in ("mask", "atlas"):
+        with pytest.raises(InputError, match=f"{name}=3 should be a"):
+            service.submit("canopy", rows, t1=2.0, t2=1.0, **{name: 3})
+
+
+def test_lists_of_labels_and_one_path_are_taken(answers, tmp_path):
+    sent = {}
+
+    def by(request):
+        if request.method == "PUT":
+            return httpx.Response(201, json={"id": ID, "new": True})
+        sent.update(json.loads(request.content))
+        return httpx.Response(201, json=job())
+
+    answers.by = by
+    (tmp_path / "atlas.nii").write_bytes(b"1")
+    Service().submit("silhouette", np.zeros((4, 2)), labels=[0, 0, 1, 1], atlas=str(tmp_path / "atlas.nii"))
+    assert sent["parameters"]["labels"] == {"upload": ID, "name": "labels.npy"}
+    assert sent["atlas"] == [{"upload": ID, "name": "atlas.nii"}]

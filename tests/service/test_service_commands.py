@@ -80,6 +80,40 @@ def test_a_short_id_is_enough(answers, capsys):
     assert Service().job("0123abcd").id == ID
 
 
+def test_a_wrong_id_is_found_before_a_job_is_deleted(answers, capsys):
+    answers.by = by_path(**{"0123abcd": [ID], ID: job(state="FAILED"), "ffff": []})
+    assert run_command(["delete", "0123abcd", "ffff"]) == 2
+    assert "id='ffff' begins no job's id" in capsys.readouterr().err
+    assert {request.method for request in answers.requests} == {"GET"}
+    assert run_command(["delete", "012"]) == 2
+    assert "or the first 4 or more of them; 'mgclust jobs' lists ids" in capsys.readouterr().err
+
+
+def test_a_line_about_a_job_has_its_name_and_tags(answers, capsys):
+    """So that the answer to `rename` shows the change."""
+    answers.by = lambda request: httpx.Response(200, json=job(name="a b", tags=["x", "y"]))
+    assert run_command(["rename", ID, "--name", "a b"]) == 0
+    assert capsys.readouterr().out.endswith("RUNNING  'a b'  #x  #y\n")
+
+
+def test_lists_of_users_tokens_and_the_audit_log_tell_what_they_are_about(answers, capsys):
+    user = {"name": "ann", "role": "user", "tokens": 1}
+    link = {"id": "0" * 16, "kind": "link", "scopes": [], "created": 0.0, "expires": 1.0, "revoked": None, "used": None}
+    line = {"time": "now", "user": "root", "action": "change_user", "status": 200, "name": "ann", "source": "local"}
+    answers.by = by_path(users=[user | {"disabled": True}, user | {"disabled": False}], tokens=[link], audit=[line])
+    assert run_command(["user", "list"]) == 0
+    assert capsys.readouterr().out == "ann  user  1 tokens  disabled\nann  user  1 tokens\n"
+    assert run_command(["token", "list"]) == 0
+    assert "  link  " in capsys.readouterr().out
+    assert run_command(["audit"]) == 0
+    assert capsys.readouterr().out.split("\n")[1].split() == ["now", "root", "change_user", "200", "ann", "local"]
+
+
+def test_a_limit_of_no_jobs_is_rejected(answers, capsys):
+    assert run_command(["user", "quota", "ann", "--jobs", "0"]) == 2
+    assert "0 is not in the range" in capsys.readouterr().err and not answers.requests
+
+
 def test_a_running_job_is_not_shown_as_running_after_cancel(answers, capsys):
     answers.by = lambda request: httpx.Response(200, json=job())
     assert run_command(["cancel", ID]) == 0

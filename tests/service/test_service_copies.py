@@ -85,6 +85,8 @@ def test_a_result_reaches_the_store_that_the_form_names(browser, service, s3, tm
     assert manifest["complete"] and {"labels.npy", "result.json"} <= {each["name"] for each in manifest["files"]}
     labels = s3.get_object(Bucket="lab", Key=f"ann/out/{job.id}/labels.npy")["Body"].read()
     assert labels == (job.download(tmp_path / "result") / "labels.npy").read_bytes()
+    saved = ann.call("POST", f"/jobs/{job.id}/centers/save", json={"n_clusters": 2})
+    assert saved["result_copy"] is None and "results_to" not in saved["request"]  # a choice in the browser stays there
 
     monkeypatch.setenv("MGCLUST_URL", service.url)
     monkeypatch.setenv("MGCLUST_TOKEN", service.token_of("ann")[1])

@@ -159,6 +159,19 @@ def test_the_best_of_a_sweep_is_the_lowest_where_lower_is_better(browser, runnin
     assert browser.errors == []
 
 
+def test_a_sweep_of_one_job(browser, running, points):
+    ida = running.client("ida")
+    sweep = ida.sweep("canopy", points, {"t1": [2.0]}, t2=1.0, report=False)
+    sweep.jobs[0].wait()
+    sign_in(browser, running, "ida")
+    browser.open(f"{running.url}/?sweep={sweep.id}")
+    browser.wait("document.querySelectorAll('#sweep-plot circle').length === 1")
+    assert browser.run("document.querySelector('#sweep-title').innerText").endswith(": 1 job")
+    assert "default" not in browser.run("document.querySelector('#sweep-plot').textContent")
+    assert browser.errors == []
+    sweep.delete()
+
+
 def test_a_sweep_by_form(browser, running, points):
     gus = running.client("gus")
     sign_in(browser, running, "gus")

@@ -118,7 +118,8 @@ def _roots(level: Level, labels: Array) -> Array:
     roots = xp.arange(level.n, dtype=np.int32)
     while True:
         before = roots.copy()
-        if level.kernels.graph.propagate_roots(level.rows, labels, roots):
+        # If one of several ranks has all rows, it knows that it is done, but the other ranks do not.
+        if level.kernels.graph.propagate_roots(level.rows, labels, roots) and level.comm.size == 1:
             break
         level.comm.queue_reduce(roots, "min")
         roots = roots[roots]

@@ -3,7 +3,8 @@
 Every rank owns consecutive nodes and their adjacency rows. Vectors with one number per node are on every rank. Each
 level is contracted from the previous level: the nodes of a group become one node, and the weights between two groups
 are summed to one weight. Entries are summed only once, by the rank that owns the group: the ranks send it the rows of
-the group's nodes as they are, without entries within the group.
+the group's nodes as they are, without entries within the group. If one group has more than a rank's share of the
+weight, its owner would receive too many entries, so all ranks sum their entries before they send them.
 
 Weights are always integers, so that sums do not depend on the order. Integer weights stay unchanged if twice their
 total is below 2^51. Other weights are multiplied by the power of two with which twice the total just fits into 51 bits,
@@ -129,7 +130,7 @@ def spread(kernels: Kernels, comm: Comm, rows: Adjacency, strength: Array, gain:
     kernels, comm
         Kernels and ranks.
     rows : Adjacency
-        A row for each node, with this rank's edges in both directions; they are summed only if there is one rank.
+        A row for each node, with this rank's edges in both directions. If there is one rank, they are summed.
     strength, gain, shared
         See `Level`.
     """
@@ -180,11 +181,14 @@ def contract(level: Level, ids: Array, count: int) -> Level:
     """
     kernels = level.kernels
     strength = kernels.graph.sum_by_id(level.strength, ids, count)
-    if level.comm.size > 1:
+    gain, size = level.gain, level.comm.size
+    if size > 1 and int(gain.degree(strength).max()) * size <= gain.two_m:
         coarse = _contracted_by_owners(level, ids, count, strength)
     else:
         rows = kernels.graph.contract(level.rows, ids, count=count)
-        coarse = Level(kernels, level.comm, count, rows.entries, rows, strength, level.gain)
+        if size > 1:
+            rows = replace(rows, weights=_weights(kernels, rows, gain))
+        coarse = spread(kernels, level.comm, rows, strength, gain, level.shared)
     if level.fixed is not None:  # a group with a fixed node does not move
         coarse.fixed = kernels.xp.zeros(count, np.uint8)
         coarse.fixed[ids[kernels.xp.flatnonzero(level.fixed)]] = 1

@@ -42,6 +42,7 @@ BUFFERS = 3
 BUSY_POLLS = 200  # polls without sleep, about 0.2 ms: an all-reduce takes 15 us
 SLEEP_SECONDS = 50e-6
 POLL_SECONDS = 0.05  # seconds between two checks of flags and sockets
+ALIGNMENT = 16  # bytes: NCCL copies an array byte by byte if its address is not a multiple
 CONNECT_SECONDS = 60.0  # seconds that NCCL may take to connect: it needs about 1 s on one host, for any data
 
 
@@ -221,8 +222,8 @@ class NcclComm:
             return self._host.all_gather(array)
         self._enter("all_gather")
         lengths = self._host.all_gather(np.array([array.shape[0]], np.int64)).tolist()
-        longest = max(lengths)
         # NCCL gathers only equal lengths: shorter arrays are padded, and the padding is cut out again.
+        longest = -(-max(lengths) // ALIGNMENT) * ALIGNMENT
         padded = cupy.zeros((longest, *array.shape[1:]), array.dtype)
         padded[: array.shape[0]] = array
         gathered = cupy.empty((self.size, *padded.shape), array.dtype)
@@ -234,34 +235,40 @@ class NcclComm:
         return cupy.concatenate([gathered[rank, :length] for rank, length in enumerate(lengths)], axis=0)
 
     def queue_gather(self, array: Array, bounds: Sequence[int]) -> None:
-        """See `Comm`; one broadcast per rank, all started together."""
+        """See `Comm`; broadcasts of each rank, all started together: the aligned rest, and the elements before it."""
         self._enter("queue_gather")
         here = cupy.cuda.get_current_stream()
+        step = ALIGNMENT // array.itemsize
         with self._together():
             for root, (start, stop) in enumerate(pairwise(bounds)):
-                part = array[start:stop]
-                if part.nbytes:
-                    self._call("bcast", part.data.ptr, part.nbytes, nccl.NCCL_UINT8, root, here.ptr)
+                aligned = min(stop, -(-start // step) * step)
+                for part in (array[start:aligned], array[aligned:stop]):
+                    if part.nbytes:
+                        self._call("bcast", part.data.ptr, part.nbytes, nccl.NCCL_UINT8, root, here.ptr)
 
     def exchange(self, parts: list[Array]) -> Array:
         if isinstance(parts[0], np.ndarray):
             return self._host.exchange(parts)
         self._enter("exchange")
         lengths = self._host.all_gather(np.array([[len(part) for part in parts]], np.int64))[:, self.rank]
-        parts = [cupy.ascontiguousarray(part) for part in parts]
         stops = np.cumsum(lengths).tolist()
         got = cupy.empty((stops[-1], *parts[0].shape[1:]), parts[0].dtype)
+        places = [got[start:stop] for start, stop in pairwise([0, *stops])]
+        sent = [part if peer == self.rank else _aligned(part) for peer, part in enumerate(parts)]
+        received = [
+            cupy.empty_like(place) if peer != self.rank and place.data.ptr % ALIGNMENT else place
+            for peer, place in enumerate(places)
+        ]
+        received[self.rank] = parts[self.rank]
         here = cupy.cuda.get_current_stream()
         with self._together():
-            for peer, (start, stop) in enumerate(pairwise([0, *stops])):
-                if peer == self.rank:
-                    continue
-                if parts[peer].nbytes:
-                    self._call("send", parts[peer].data.ptr, parts[peer].nbytes, nccl.NCCL_UINT8, peer, here.ptr)
-                if start < stop:
-                    theirs = got[start:stop]
-                    self._call("recv", theirs.data.ptr, theirs.nbytes, nccl.NCCL_UINT8, peer, here.ptr)
-        got[stops[self.rank] - len(parts[self.rank]) : stops[self.rank]] = parts[self.rank]
+            for peer in range(self.size):
+                for name, array in (("send", sent[peer]), ("recv", received[peer])):
+                    if peer != self.rank and array.nbytes:
+                        self._call(name, array.data.ptr, array.nbytes, nccl.NCCL_UINT8, peer, here.ptr)
+        for place, array in zip(places, received, strict=True):
+            if array is not place:
+                place[...] = array
         self._wait(_mark(here), "exchange")
         return got
 
@@ -391,6 +398,12 @@ class NcclComm:
                 f"rank {self.rank} waited longer than timeout={self._timeout:g} s in {what}; another rank "
                 "hangs or is much slower."
             )
+
+
+def _aligned(array: Array) -> Array:
+    """Return a contiguous array, or a copy, whose address is a multiple of `ALIGNMENT`."""
+    array = cupy.ascontiguousarray(array)
+    return array.copy() if array.data.ptr % ALIGNMENT else array
 
 
 def _nccl_type(dtype: np.dtype) -> int:

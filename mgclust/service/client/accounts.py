@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mgclust.base.errors import InputError
-from mgclust.service.client.connection import ServiceConnection, check_id
+from mgclust.service.client.connection import ServiceConnection, check_id, list_of
 
 __all__ = ["Accounts"]
 
@@ -75,7 +75,7 @@ class Accounts(ServiceConnection):
             The new token, with the keys ``id``, ``user``, ``token`` (the secret) and ``expires`` (seconds since 1970,
             or None).
         """
-        given = {"user": user, "days": days} | ({} if scopes is None else {"scopes": list(scopes)})
+        given = {"user": user, "days": days} | ({} if scopes is None else {"scopes": list_of("scopes", scopes)})
         return dict(self.call("POST", "/tokens", json=given))
 
     def revoke_token(self, id_: str) -> None:

@@ -10,7 +10,7 @@ import re
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,7 +20,7 @@ from mgclust.base.errors import InputError, MgclustError, RunFailed
 from mgclust.outside.json_text import parse_json
 from mgclust.service.settings import Settings, variable
 
-__all__ = ["CHUNK_BYTES", "Retries", "RetryAfter", "ServiceConnection", "check", "check_id"]
+__all__ = ["CHUNK_BYTES", "Retries", "RetryAfter", "ServiceConnection", "check", "check_id", "list_of"]
 
 CHUNK_BYTES = 1 << 20  # bytes of a file that are in memory at a time
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0)  # pauses before a request is sent again to a service that does not answer
@@ -242,11 +242,18 @@ def check(answer: httpx.Response) -> httpx.Response:
     raise RetryAfter(refusal, float(after)) if after.isdecimal() else refusal
 
 
-def check_id(id_: str, lists: str, length: int = 32) -> str:
+def check_id(id_: str, lists: str, length: int = 32, or_part: str = "") -> str:
     """Return the id if it has `length` hexadecimal digits; else raise `InputError`, which names the command `lists`."""
     if not re.fullmatch(f"[0-9a-f]{{{length}}}", id_):
-        raise InputError(f"id={id_[:80]!r} should be {length} characters of 0-9 and a-f; '{lists}' lists ids.")
+        raise InputError(f"id={id_[:80]!r} should be {length} characters of 0-9 and a-f{or_part}; '{lists}' lists ids.")
     return id_
+
+
+def list_of(name: str, given: Any) -> list[Any]:
+    """Return values as a list; reject one value, and a text, whose characters would each be a value."""
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise InputError(f"{name}={given!r} should be a list; give {name}=[{given!r}].")
+    return list(given)
 
 
 def _own_url(settings: Settings) -> str:

@@ -16,10 +16,10 @@ from typing import Any
 
 from mgclust.base.errors import InputError
 from mgclust.service.client.accounts import Accounts
-from mgclust.service.client.connection import check_id
+from mgclust.service.client.connection import check_id, list_of
 from mgclust.service.client.remote_job import RemoteJob
 from mgclust.service.client.remote_sweep import RemoteSweep
-from mgclust.service.client.submission import Submissions, tags_of
+from mgclust.service.client.submission import Submissions
 
 __all__ = ["Service"]
 
@@ -64,7 +64,7 @@ class Service(Submissions, Accounts):
     def _whole_id(self, id_: str, kind: str = "job") -> str:
         lists = {"job": "mgclust jobs", "sweep": "mgclust jobs --json"}[kind]
         if len(id_) == 32 or not re.fullmatch("[0-9a-f]{4,31}", id_):
-            return check_id(id_, lists)
+            return check_id(id_, lists, or_part=", or the first 4 or more of them")
         ids = self.call("GET", f"/{kind}-ids/{id_}")
         if not ids:
             raise InputError(f"id={id_!r} begins no {kind}'s id; '{lists}' lists ids.")
@@ -131,7 +131,7 @@ class Service(Submissions, Accounts):
             New tags; ``[]`` removes all tags. By default, the tags stay.
         """
         changes: dict[str, Any] = {} if name is None else {"name": name}
-        changes |= {} if tags is None else {"tags": tags_of(tags)}
+        changes |= {} if tags is None else {"tags": list_of("tags", tags)}
         return RemoteJob(self, self.call("PATCH", f"/jobs/{self._whole_id(id_)}", json=changes))
 
     def compare(self, ids: Sequence[str | RemoteJob]) -> dict[str, Any]:
@@ -148,7 +148,7 @@ class Service(Submissions, Accounts):
             ``ari``: the adjusted Rand index of each pair of jobs, as a list of rows, or None for a pair without one;
             ``notes``: the reasons, and doubts that the rows are the same.
         """
-        whole = [each.id if isinstance(each, RemoteJob) else self._whole_id(each) for each in ids]
+        whole = [each.id if isinstance(each, RemoteJob) else self._whole_id(each) for each in list_of("ids", ids)]
         return dict(self.call("POST", "/jobs/compare", json={"ids": whole}))
 
     def find_sweep(self, id_: str) -> RemoteSweep:

@@ -13,19 +13,13 @@ import numpy as np
 
 from mgclust.algorithms import declarations
 from mgclust.base.errors import InputError, MgclustError
+from mgclust.service.client.connection import list_of
 from mgclust.service.client.in_memory import array_content, file_of
 from mgclust.service.client.remote_job import RemoteJob
 from mgclust.service.client.remote_sweep import RemoteSweep
 from mgclust.service.client.uploads import Uploads, with_subject
 
-__all__ = ["Submissions", "tags_of"]
-
-
-def tags_of(given: Sequence[str]) -> list[str]:
-    """Return tags as a list; reject a text, whose characters would each be a tag."""
-    if isinstance(given, str):
-        raise InputError(f"tags={given!r} should be a list of texts; give tags=[{given!r}].")
-    return list(given)
+__all__ = ["Submissions"]
 
 
 class Submissions(Uploads):
@@ -89,7 +83,7 @@ class Submissions(Uploads):
             Whether the paths are files on the service's machine. They must be below a folder that the service may read.
         results_to : str, optional
             ``"store:NAME/PREFIX"``: after the job, the service copies the files of the result to this place of a store
-            that the administrator has opened for results. `RemoteJob.info` reports the state as ``result_copy``.
+            that the administrator has opened for results. ``result_copy`` in ``info`` of the job reports the state.
         name : str, optional
             Name of the job in lists.
         tags : sequence of str
@@ -146,7 +140,12 @@ class Submissions(Uploads):
         more = {name: given.pop(name, None) for name in ("mask", "confounds", "surfaces", "atlas")}
         plain = ("options", "resources", "priority", "report", "results_to", "name", "tags")
         record = {name: value for name in plain if (value := given.pop(name, None)) is not None}
-        values = {name: [each.item() if hasattr(each, "item") else each for each in vary[name]] for name in vary}
+        if not isinstance(vary, Mapping):
+            raise InputError(f"vary={vary!r} should be a dict of lists, such as {{'n_clusters': [9, 15]}}.")
+        values = {
+            name: [each.item() if hasattr(each, "item") else each for each in list_of(name, given)]
+            for name, given in vary.items()
+        }
         record |= {"method": method, "vary": values}
         return RemoteSweep(self, self._send("/sweeps", record, sources, more, given, remote))
 
@@ -160,7 +159,7 @@ class Submissions(Uploads):
         paths = [] if file else [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
 
         if "tags" in record:
-            record["tags"] = tags_of(record["tags"])
+            record["tags"] = list_of("tags", record["tags"])
         if not all(isinstance(path, (str, os.PathLike)) for path in paths):
             raise InputError("sources should be paths, an array or a table; give rows as numpy.array(rows).")
 
@@ -188,6 +187,8 @@ class Submissions(Uploads):
             if isinstance(value, os.PathLike) or is_path(name, value):
                 labels = types.get(name) == "file" and not remote and os.path.isdir(value)
                 return source(Path(value, "labels.npy") if labels else value)
+            if isinstance(value, (list, tuple)) and types.get(name, "").lower().endswith("file"):
+                value = np.asarray(value)
             if not hasattr(value, "__array__") or np.ndim(value) == 0:
                 return value
             return content(f"{name}.npy", array_content(value, name))
@@ -200,7 +201,10 @@ class Submissions(Uploads):
             }
             for name, several in more.items():
                 if several is not None:
-                    request[name] = source(several) if name == "mask" else [source(path) for path in several]
+                    paths = [several] if isinstance(several, (str, os.PathLike)) else list_of(name, several)
+                    if not all(isinstance(path, (str, os.PathLike)) for path in paths):
+                        raise InputError(f"{name}={several!r} should be the path of a file, or a list of paths.")
+                    request[name] = source(several) if name == "mask" else [source(path) for path in paths]
             return dict(self.call("POST", path, json=request))
         except InputError:
             for id_ in made:

@@ -53,14 +53,14 @@ class Uploads(ServiceConnection):
                 f"{given[:200]!r} is a URL, which the service does not read; give a file of this machine, "
                 "store:NAME/PATH, or with --remote (Python: remote=True) a file or folder on the service's machine."
             )
-        path = Path(path)
-        if path.is_dir():
+        if os.path.isdir(given):
             raise InputError(
                 f"{given[:200]!r} is a folder, and only files are uploaded; put it (zarr) where the service may read "
                 "it, and give its path there with --remote (Python: remote=True)."
             )
-        if not path.is_file():
+        if not os.path.isfile(given):
             raise InputError(f"{given[:200]!r} is not a file; give the path of a file on this machine.")
+        path = Path(path)
 
         def parts() -> Iterator[bytes]:
             with open(path, "rb") as file:

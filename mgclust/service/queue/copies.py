@@ -45,6 +45,7 @@ CHECK_SECONDS = 0.5  # time between two looks at whether to stop
 RENEW_SECONDS, CLAIM_SECONDS = 5.0, 60.0  # renewal and length of the claim of the process that copies
 RETRY_SECONDS = (10.0, 60.0, 600.0, 3600.0)  # pauses between the attempts to copy a result
 FILE_SECONDS = 1.0  # adds to the time limit per file
+MAX_PROBLEM = 500  # characters of the reason why copying failed, which may hold the name of a file
 AT_ONCE = 4  # results that a process copies at the same time, each of another user
 
 
@@ -96,16 +97,18 @@ class Copier:
 
     def _claim(self) -> Job | None:
         now = time.time()
-        due = (Job.copy_due <= now, Job.owner == User.name, User.disabled.is_(None))
+        due = select(Job.owner).where(Job.copy_due <= now)
+        enabled = select(User.name).where(User.disabled.is_(None), User.name.in_(due))
         with self._lock:
             with reading(self._engine) as session:  # an idle process polls often, and must not delay writers
-                owners = session.scalars(select(Job.owner).where(*due).distinct()).all()
+                owners = session.scalars(enabled).all()
             able = [owner for owner in owners if owner not in self._open]
             if not able:
                 return None
             owner = min(able, key=lambda each: self._turns.get(each, 0.0))
             with writing(self._engine, alone=True) as session:
-                first = select(Job).where(Job.owner == owner, Job.copy_due <= now).order_by(Job.copy_due).limit(1)
+                # With an expression instead of a column, SQLite reads the index of copies, not all jobs of the owner.
+                first = select(Job).where(Job.owner + "" == owner, Job.copy_due <= now).order_by(Job.copy_due).limit(1)
                 job = session.scalars(first.with_for_update()).first()
                 if job is None:  # another process has claimed it
                     return None
@@ -124,7 +127,7 @@ class Copier:
         return changed
 
     def _end(self, job: Job, problem: str | None) -> None:
-        copy = dict(job.result_copy or {}, error=problem)
+        copy = dict(job.result_copy or {}, error=problem and problem[:MAX_PROBLEM])
         due = None
         if problem is None:
             copy["state"] = "COPIED"

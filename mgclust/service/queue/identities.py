@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import Engine, select
 
+from mgclust.service.queue import revocations
 from mgclust.service.queue.access import NAME_PATTERN, ROLES, Caller
 from mgclust.service.queue.models import User, reading, writing
 from mgclust.service.settings import Settings
@@ -47,13 +49,17 @@ def caller_of(engine: Engine, settings: Settings, claims: Mapping[str, Any]) -> 
             name = _name(claims)
             if session.get(User, name) is not None:
                 raise NoAccess(f"the name {name} belongs to another user of this service; ask its administrator.")
-            found = User(name=name, role=role, identity=identity)
+            # A restored database may not have a user who was disabled after the backup.
+            disabled = time.time() if name in revocations.disabled_users(settings.data) else None
+            found = User(name=name, role=role, identity=identity, disabled=disabled)
             session.add(found)
-        if found.disabled is not None:
-            raise NoAccess("this user is disabled; ask the administrator of the service.")
-        found.role = role
+        if found.disabled is None:
+            found.role = role
         session.flush()
-        return Caller(found.name, role, frozenset(ROLES[role]), kind="openid")
+        name, is_disabled = found.name, found.disabled is not None
+    if is_disabled:
+        raise NoAccess("this user is disabled; ask the administrator of the service.")
+    return Caller(name, role, frozenset(ROLES[role]), kind="openid")
 
 
 def is_of_provider(engine: Engine, name: str) -> bool:

@@ -27,7 +27,7 @@ from mgclust.service.queue.durable import append_durably, write_durably
 from mgclust.service.queue.models import Token, User, Webhook, writing
 from mgclust.service.queue.sessions import MAX_LINK_DAYS
 
-__all__ = ["FILE", "keep", "reapply"]
+__all__ = ["FILE", "disabled_users", "keep", "reapply"]
 
 FILE = "revocations"
 LOCK = "revocations.lock"
@@ -98,6 +98,15 @@ def reapply(engine: Engine, data: Path) -> None:
             session.execute(delete(Webhook).where(Webhook.id.in_(ids)))
         for names in _parts([str(what["user"]) for what in kept if "user" in what]):
             session.execute(update(User).where(User.name.in_(names), User.disabled.is_(None)).values(disabled=now))
+
+
+def disabled_users(data: Path) -> set[str]:
+    """Return the names of disabled users, also of users that a restored database does not have."""
+    try:
+        lines = (data / FILE).read_text().splitlines()
+    except FileNotFoundError:
+        return set()
+    return {str(what["user"]) for what in _needed(lines, 0.0) if "user" in what}
 
 
 def _needed(lines: Sequence[str], passed: float) -> list[dict[str, Any]]:

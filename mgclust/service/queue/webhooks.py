@@ -17,6 +17,7 @@ import hmac
 import ipaddress
 import itertools
 import json
+import re
 import secrets
 import socket
 import sys
@@ -69,8 +70,8 @@ def add(engine: Engine, settings: Settings, caller: Caller, url: str) -> dict[st
     InputError
         The address is not valid, or the user has too many webhooks.
     """
-    if len(url) > MAX_URL_CHARACTERS or not url.isascii() or not url.isprintable():
-        raise InputError(f"url should be at most {MAX_URL_CHARACTERS} printable ASCII characters.")
+    if not re.fullmatch(f"[!-~]{{1,{MAX_URL_CHARACTERS}}}", url):
+        raise InputError(f"url should be 1 to {MAX_URL_CHARACTERS} printable ASCII characters without spaces.")
     _place(settings, url)
     row = Webhook(
         id=secrets.token_hex(8), owner=caller.name, url=url, secret=secrets.token_urlsafe(32), created=time.time(),

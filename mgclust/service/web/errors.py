@@ -101,7 +101,15 @@ def answer_problems(app: FastAPI) -> None:
         assert isinstance(error, RequestValidationError)
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"] if part != "body")
-        says = SAYS.get(first.get("ctx", {}).get("pattern"), first["msg"])
+        context = first.get("ctx", {})
+        says = SAYS.get(context.get("pattern"), first["msg"])
+        if first["type"] in ("too_short", "too_long"):  # of a list
+            bound = (
+                f"at least {context['min_length']}" if "min_length" in context else f"at most {context['max_length']}"
+            )
+            says = f"give {bound}"
+        elif first["type"] == "extra_forbidden":
+            says = "this name is unknown; leave it out"
         sentence = f"{where or 'the request'}: {says}."
         return _problem(sentence, "input", 422)
 

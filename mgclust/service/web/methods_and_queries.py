@@ -69,4 +69,4 @@ async def reject_unknown_parameters(request: Request) -> None:
         if name not in known:
             remedy = f"use {', '.join(known)}" if known else "leave it out"
             message = f"this parameter is unknown; {remedy}"
-            raise RequestValidationError([{"loc": ("query", name[:80]), "msg": message, "type": "extra_forbidden"}])
+            raise RequestValidationError([{"loc": ("query", name[:80]), "msg": message, "type": "unknown_query"}])

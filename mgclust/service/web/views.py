@@ -88,6 +88,7 @@ class JobSummary(BaseModel):
     sources: list[str] = Field(description="Names of the first sources.")
     n_sources: int
     parameters: dict[str, str] = Field(description="The first parameters that the request gives, as short texts.")
+    result_copy: ResultCopy | None = Field(description="Null if the request has no results_to, or there is no result.")
     parent: str | None = Field(description="The job whose result was the basis for this job with other centres.")
 
 

@@ -52,6 +52,7 @@ CASES = {
     "in any order": lambda: network("in any order"),
     "equal edges and loops": lambda: (np.random.default_rng(0).integers(0, 150, (4000, 2)).astype(np.int32), 151),
     "floats": lambda: (graphs.random_graph(5, 500, 2500, "floats"), 510),
+    "hub": lambda: (np.column_stack([np.zeros(3000), np.arange(1, 3001)]).astype(np.int32), 3001),
 }
 
 
@@ -77,20 +78,23 @@ def test_ranks_need_no_more_memory_than_estimated(weighted):
         assert most <= size * estimate(edges.shape, edges.itemsize, size, 0, n=n, levels=True).needed
 
 
-def test_a_group_of_nearly_all_nodes_is_not_sent_to_its_owner():
-    """Only entries between groups are sent, so one rank never needs the memory for the whole graph."""
-    edges, n = network("in any order")
-    ids = (np.arange(n) // (n - 5)).astype(np.int32)
-    crossing = int((ids[edges[:, 0]] != ids[edges[:, 1]]).sum())
+@pytest.mark.parametrize("inside", [False, True])
+def test_the_owner_of_a_large_group_receives_sums(inside):
+    """The owner of more than a rank's share would need memory for most of the graph if it received all entries."""
+    rng = np.random.default_rng(0)
+    u, v = rng.integers(0, 1000, 20_000), rng.integers(0, 1000, 20_000) + (0 if inside else 1000)
+    edges, n = np.column_stack([u, v]).astype(np.int32), 2000
+    ids = np.maximum(np.arange(n) - 999, 0).astype(np.int32)  # the first group has 1,000 nodes, each other group one
 
     def work(comm):
         level, _ = read_level(context_of(comm, edges), n, SHARED)
         before = comm.sent
-        return contract(level, ids, 2).entries, comm.sent - before
+        return contract(level, ids, 1001).entries, comm.sent - before
 
     entries, sent = zip(*on_ranks(3, work), strict=True)
-    assert set(entries) == {2}
-    assert sum(sent) <= 4 * (n + 2 * crossing)  # a length for each node, and each entry at most once
+    assert set(entries) == {0 if inside else 2000}
+    lengths, sums = 3 * 1001, 3 * 2000
+    assert sum(sent) <= 4 * lengths + 8 * sums  # the entries between groups are twenty times as many as the sums
 
 
 def test_directions_and_fixed_nodes_survive_a_contraction_on_ranks():

@@ -12,17 +12,20 @@ import time
 from collections import Counter
 
 import pytest
+from starlette.testclient import TestClient
 
 from mgclust.base.errors import InputError, RunFailed
-from mgclust.service.queue import access, clock, orphans, revocations, webhooks
+from mgclust.service.queue import access, administration, clock, orphans, revocations, webhooks
 from mgclust.service.queue.access import Caller, Unauthorized
 from mgclust.service.queue.fair_share import add_usage
+from mgclust.service.queue.identities import NoAccess, caller_of
 from mgclust.service.queue.identity import DAMAGES, Identity
 from mgclust.service.queue.jobs.submission import NewJob
 from mgclust.service.queue.models import Job, User, check_data_folder, migrate, open_database, reading, writing
 from mgclust.service.queue.removal import sweep
 from mgclust.service.runner.runner import Runner
 from mgclust.service.settings import Settings
+from mgclust.service.web.app import create_app
 from support.time_of_day import set_time
 from support.whole_queue import WholeQueue
 
@@ -138,6 +141,26 @@ def test_webhooks_that_a_user_adds_in_a_day_are_limited(engine, settings, monkey
     with pytest.raises(InputError, match="bob has added 2 webhooks today, the maximum; wait a day"):
         webhooks.add(engine, settings, BOB, "https://host.example/3")
     webhooks.add(engine, settings, ANN, "https://host.example/3")
+
+
+def test_a_user_who_is_not_in_the_backup_stays_disabled(engine, settings):
+    """A sign-in at the provider would create the user again; an administrator may do so, or enable the user."""
+    claims = {"iss": "https://login.example", "sub": "7", "preferred_username": "eve"}
+    revocations.keep(settings.data, user="eve", disabled=True)
+    for _ in range(2):
+        with pytest.raises(NoAccess, match="this user is disabled"):
+            caller_of(engine, settings, claims)
+    assert caller_of(engine, settings, claims | {"sub": "8", "preferred_username": "joe"}).name == "joe"
+    administration.change_user(engine, settings.data, "eve", {"disabled": False})
+    assert caller_of(engine, settings, claims).name == "eve"
+    revocations.keep(settings.data, user="new", disabled=True)
+    with TestClient(create_app(settings)) as http:
+        token = access.first_token(engine, settings.data).read_text().strip()
+        http.headers["Authorization"] = f"Bearer {token}"
+        assert http.post("/api/v1/users", json={"name": "new"}).status_code == 201
+    revocations.reapply(engine, settings.data)
+    with reading(engine) as session:
+        assert session.get(User, "new").disabled is None
 
 
 def test_a_lock_of_revocations_that_stays_is_not_waited_for_without_a_limit(settings, monkeypatch):

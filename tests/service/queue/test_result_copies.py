@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 from fastapi.testclient import TestClient
-from sqlalchemy import update
+from sqlalchemy import event, update
 
 from mgclust.base.errors import InputError
 from mgclust.service.queue import access, copies, stores
@@ -31,6 +32,7 @@ from support.whole_queue import WholeQueue
 boto3 = pytest.importorskip("boto3")
 moto_server = pytest.importorskip("moto.server")
 pytest.importorskip("botocore")
+POSTGRES = os.environ.get("MGCLUST_TEST_POSTGRES")
 ANN, BOB = access.Caller("ann", "user"), access.Caller("bob", "user")
 SECRET = "do-not-show-this"
 ID = "a" * 32
@@ -58,19 +60,27 @@ def bucket(moto, request):
     return name
 
 
-@pytest.fixture
-def settings(tmp_path):
-    return Settings(data=tmp_path / "data", log=str(tmp_path / "jobs.log"))
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def settings(request, tmp_path):
+    if request.param == "postgresql" and not POSTGRES:
+        pytest.skip("needs PostgreSQL: MGCLUST_TEST_POSTGRES=postgresql+psycopg://...")
+    database = POSTGRES if request.param == "postgresql" else ""
+    return Settings(data=tmp_path / "data", database=database, log=str(tmp_path / "jobs.log"))
 
 
 @pytest.fixture
 def engine(settings):
     settings.data.mkdir()
     made = open_database(settings.database)
+    if settings.database == POSTGRES:
+        with made.begin() as connection:
+            connection.exec_driver_sql("DROP SCHEMA public CASCADE")
+            connection.exec_driver_sql("CREATE SCHEMA public")
     migrate(made)
     for name in ("ann", "bob"):
         access.add_user(made, name, "user")
-    return made
+    yield made
+    made.dispose()
 
 
 class Store(ThreadingHTTPServer):
@@ -306,6 +316,7 @@ def drip(request):
     ],
     ids=["forbidden", "error", "full", "redirect", "hangs", "drips", "floods", "no HTTP", "closes"],
 )
+@pytest.mark.quick("sqlite-*-midway")
 def test_a_store_that_fails_is_tried_again_and_shows_no_whole_copy(
     engine, settings, store, hasty, how, reason, after, capfd, monkeypatch
 ):
@@ -475,6 +486,26 @@ def test_users_take_turns(engine, settings, store):
     assert len(order) == 4 and order.index("b" * 32) <= 1
 
 
+def test_finding_the_next_copy_does_not_read_all_jobs(engine, settings, store):
+    if engine.dialect.name != "sqlite":
+        pytest.skip("of SQLite, which has no statistics")
+    asked = []
+    event.listen(engine, "before_cursor_execute", lambda *given: asked.append(given[2:4]))
+    end_job(engine, settings)
+    asked.clear()
+    assert step(copier(engine, settings, store.url))
+    first = [each for each in asked if each[0].startswith("SELECT") and "copy_due" in each[0] and "users" in each[0]]
+    first += [each for each in asked if each[0].startswith("SELECT") and "ORDER BY jobs.copy_due" in each[0]]
+    with engine.connect() as connection:
+        plans = [
+            [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {words}", given)]
+            for words, given in first
+        ]
+    assert len(plans) == 2 and all("jobs_to_copy" in str(plan) and "SCAN jobs" not in str(plan) for plan in plans), (
+        plans
+    )
+
+
 def test_two_processes_copy_a_result_once(engine, settings, store):
     end_job(engine, settings)
     made = [copier(engine, settings, store.url) for _ in range(4)]
@@ -504,12 +535,13 @@ from mgclust.service.queue.copies import copy_until
 from mgclust.service.queue.models import open_database
 from mgclust.service.settings import Settings
 
-settings = Settings(data=Path(sys.argv[1]), stores=sys.argv[2])
+settings = Settings(data=Path(sys.argv[1]), stores=sys.argv[2], database=sys.argv[3])
 copy_until(threading.Event(), open_database(settings.database), settings)
 """
 
 
 @pytest.mark.parametrize("number", [1, 5, 9], ids=["at the beginning", "in a large file", "at the manifest"])
+@pytest.mark.quick("sqlite-in a large file")
 def test_a_killed_process_is_followed_by_another(engine, settings, store, tmp_path, number):
     reached = threading.Event()
     store.before = lambda request: len(store.asked) == number and (reached.set(), time.sleep(1)) and True
@@ -521,7 +553,9 @@ def test_a_killed_process_is_followed_by_another(engine, settings, store, tmp_pa
     )
     file.chmod(0o600)
     process = subprocess.Popen(
-        [sys.executable, "-c", KILLED, str(settings.data), str(file)], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", KILLED, str(settings.data), str(file), settings.database],
+        stderr=subprocess.PIPE,
+        text=True,
     )
     try:
         assert reached.wait(60)
@@ -608,6 +642,8 @@ def test_requests_name_a_place(tmp_path, moto, bucket):
         shown = client.get(f"/api/v1/jobs/{made['id']}").json()["result_copy"]
         to = f"store:lab/out/{made['id']}"
         assert shown == {"state": "COPYING", "to": to, "failures": 0, "error": None}
+        listed = client.get("/api/v1/jobs").json()
+        assert shown in [each["result_copy"] for each in listed]
         work = copies.Copier(engine, settings, stores.read_stores(settings))
         while step(work):
             pass

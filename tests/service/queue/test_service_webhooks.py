@@ -259,7 +259,7 @@ def test_addresses_that_may_receive(address, tmp_path):
     [
         "http://host.example/", "ftp://host.example/", "https://", "https:///x", "https://u:p@host.example/",
         "https://host.example/#x", "https://host.example:99999/", "https://h\n.example", "https://é.example",
-        "https://1.1.1.01/", "https:host.example/",
+        "https://1.1.1.01/", "https:host.example/", "", "https://ho st.example/", "https://host.example/a b",
         "https://host.example/" + "x" * 2000, "file:///etc/passwd", "https://[::1",
     ],
 )  # fmt: skip

@@ -92,6 +92,21 @@ def test_names_of_files_that_may_be_read_pass(served, method, name):
     assert served.post("/api/v1/jobs/check", json=request).status_code == 204
 
 
+def test_lists_that_are_too_short_or_too_long_are_rejected_in_words(served):
+    for path, body, says in (
+        ("jobs/compare", {"ids": ["0" * 32]}, "ids: give at least 2."),
+        ("jobs/compare", {"ids": ["0" * 32] * 11}, "ids: give at most 10."),
+        ("jobs", {"method": "canopy", "sources": [{"path": "/x"}], "tags": ["t"] * 9}, "tags: give at most 8."),
+        ("jobs", {"method": "canopy", "sources": []}, "sources: give at least 1."),
+        (
+            "jobs",
+            {"method": "canopy", "sources": [{"path": "/x"}], "day": 1},
+            "day: this name is unknown; leave it out.",
+        ),
+    ):
+        assert served.post(f"/api/v1/{path}", json=body).json()["error"] == says
+
+
 def test_a_tag_with_a_space_is_rejected_in_words(served):
     request = {"method": "canopy", "sources": [{"path": "/x.npy"}], "tags": ["a b"]}
     answer = served.post("/api/v1/jobs", json=request)

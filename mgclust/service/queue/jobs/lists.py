@@ -66,7 +66,7 @@ class JobFilter:
 # Columns of lists: all except the request and other long values.
 _SUMMARY_COLUMNS = (
     Job.id, Job.owner, Job.method, Job.state, Job.priority, Job.attempt, Job.created, Job.started, Job.finished,
-    Job.fault, Job.size, Job.summary, Job.name, Job.tags, Job.sweep,
+    Job.fault, Job.size, Job.summary, Job.name, Job.tags, Job.sweep, Job.result_copy,
     case((func.length(cast(Job.progress, Text)) <= MAX_FIELD_BYTES, Job.progress)).label("progress"),
     case((func.length(cast(Job.scores, Text)) <= MAX_FIELD_BYTES, Job.scores)).label("scores"),
     case((func.length(cast(Job.warnings, Text)) <= MAX_FIELD_BYTES, Job.warnings)).label("warnings"),

@@ -118,7 +118,7 @@ async function showResult(job) {
   files = await askJson(`${path}/files`);
   shown = job.attempt;
   by("result").hidden = false;
-  if (last.request.results_to) showCopy(await askJson(path));
+  showCopy(job);
   by("files").replaceChildren(...files.map(fileEntry));
   by("report").hidden = !files.some((file) => file.name === "report.html");
   if (by("report").open) await showReport();

@@ -20,7 +20,7 @@ export function showSweep(id, jobs, score, better, changed) {
     select.dataset.names = names.join();
   }
   select.closest("label").hidden = names.length < 2;
-  by("sweep-title").textContent = `Sweep${jobs[0].name ? ` ${jobs[0].name}` : ""}: ${jobs.length} jobs`;
+  by("sweep-title").textContent = `Sweep${jobs[0].name ? ` ${jobs[0].name}` : ""}: ${jobs.length} job${jobs.length === 1 ? "" : "s"}`;
   const active = jobs.some((job) => ["PENDING", "RUNNING"].includes(job.state));
   by("sweep-cancel").disabled = !active;
   by("sweep-delete").disabled = active;
@@ -88,7 +88,7 @@ function draw() {
   const plot = by("sweep-plot");
   const x = by("sweep-x").value;
   const points = jobs.filter((job) => typeof job.scores?.[score] === "number").map((job) => ({
-    text: job.parameters[x] ?? "default",
+    text: x ? job.parameters[x] ?? "default" : "", // one job has no parameter that differs
     y: job.scores[score],
     series: varied(jobs).filter((name) => name !== x).map((name) => `${name}=${job.parameters[name] ?? "default"}`).join(", "),
     job,
