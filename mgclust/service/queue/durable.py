@@ -20,15 +20,15 @@ def write_durably(path: Path, text: str) -> None:
     _keep_names(path.parent)
 
 
-def append_durably(path: Path, line: str) -> None:
-    """Add a line to a file that only this account may read; return after the disk holds it."""
+def append_durably(path: Path, lines: str) -> None:
+    """Add one or more lines to a file that only this account may read; return after the disk holds them."""
     new = not path.exists()
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
     with os.fdopen(os.open(path, flags, 0o600), "a+b") as file:
         size = file.tell()
-        # If a process was killed while it wrote the last line, this line must not continue the incomplete one.
+        # If a process was killed while it wrote the last line, these must not continue the incomplete one.
         whole = size == 0 or os.pread(file.fileno(), 1, size - 1) == b"\n"
-        file.write((line if whole else f"\n{line}").encode() + b"\n")
+        file.write((lines if whole else f"\n{lines}").encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
     if new:

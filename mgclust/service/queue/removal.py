@@ -7,6 +7,7 @@ process is killed in between, the next process finds the folder by the record.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -18,15 +19,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from sqlalchemy import Engine, Text, cast, delete, select
+from sqlalchemy import Engine, Text, cast, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
+from mgclust.base.errors import RunFailed
 from mgclust.service.audit import Audit
 from mgclust.service.confined.folders import DELETED_SUFFIX, remove, set_aside, size_of
+from mgclust.service.queue import revocations
 from mgclust.service.queue.clock import is_trusted
 from mgclust.service.queue.log import JobLog
-from mgclust.service.queue.models import OUTAGES, Job, Removal, Token, Upload, full, reading, writing
+from mgclust.service.queue.models import OUTAGES, Job, Removal, Upload, full, reading, writing
 from mgclust.service.queue.orphans import RECEIVED_NAME, remove_orphans
 from mgclust.service.queue.quotas import row_size, size_of_job
 from mgclust.service.settings import Settings
@@ -60,6 +63,9 @@ def with_reserve(settings: Settings, change: Callable[[], Answer]) -> Answer:
         return change()
     except DBAPIError as error:
         if not full(error):
+            raise
+    except OSError as error:  # of the file of revocations
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
     (settings.data / RESERVE_FILE).unlink(missing_ok=True)
     try:
@@ -150,7 +156,7 @@ def sweep_until(stopping: threading.Event, engine: Engine, settings: Settings) -
     while not stopping.wait(SWEEP_SECONDS):
         try:
             sweep(engine, settings)
-        except (OSError, *OUTAGES) as error:
+        except (OSError, RunFailed, *OUTAGES) as error:
             print(f"the cleanup failed; trying again: {error}", file=sys.stderr)
 
 
@@ -181,8 +187,8 @@ def _delete_expired(engine: Engine, settings: Settings) -> None:
             found = session.scalars(after.order_by(Job.id).limit(100).with_for_update(skip_locked=True)).all()
             needed = _needed_labels(session, {job.owner for job in found})
             gone = [job for job in found if job.id not in needed]
+            revocations.end_links(session, settings.data, [job.id for job in gone])
             for job in gone:
-                session.execute(delete(Token).where(Token.job == job.id))  # its links
                 session.delete(job)
                 session.merge(Removal(path=f"jobs/{job.id}"))
         for job in gone:

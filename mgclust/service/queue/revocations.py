@@ -18,16 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Engine, delete, update
+from sqlalchemy.orm import Session
 
 from mgclust.base.errors import RunFailed
 from mgclust.outside.json_text import parse_json
-from mgclust.service.queue.access import DAY_SECONDS, end_made_with
+from mgclust.service.queue.access import DAY_SECONDS, end_made_with, valid_tokens
 from mgclust.service.queue.clock import is_trusted
 from mgclust.service.queue.durable import append_durably, write_durably
 from mgclust.service.queue.models import Token, User, Webhook, writing
 from mgclust.service.queue.sessions import MAX_LINK_DAYS
 
-__all__ = ["FILE", "disabled_users", "keep", "reapply"]
+__all__ = ["FILE", "disabled_users", "end_links", "keep", "reapply"]
 
 FILE = "revocations"
 LOCK = "revocations.lock"
@@ -75,6 +76,18 @@ def keep(data: Path, **what: Any) -> None:
         what["expires"] = max(what["expires"], year)  # links that were made with the token may expire later
     with _locked(data):
         append_durably(data / FILE, json.dumps(what))
+
+
+def end_links(session: Session, data: Path, jobs: Sequence[str]) -> None:
+    """End the links to the results of jobs that are being deleted: a backup may bring back the jobs.
+
+    The rows of the links stay, so that they count towards the limit of one day; see `access.check_daily`.
+    """
+    links = update(Token).where(Token.job.in_(jobs), valid_tokens()).values(revoked=time.time())
+    ended = session.execute(links.returning(Token.id, Token.expires)).all()
+    if lines := [json.dumps({"session": id_, "expires": expires}) for id_, expires in ended]:
+        with _locked(data):
+            append_durably(data / FILE, "\n".join(lines))
 
 
 def reapply(engine: Engine, data: Path) -> None:

@@ -152,6 +152,8 @@ def new_link(engine: Engine, caller: Caller, job: str, days: float) -> tuple[str
     with writing(engine) as session:
         session.get(User, caller.name, with_for_update=True)
         check_daily(session, caller.name, caller.maker)
+        old = (Token.user == caller.name, Token.kind == "link", Token.created < time.time() - DAY_SECONDS)
+        session.execute(delete(Token).where(*old, ~valid_tokens()))
         alive = (Token.job == job, Token.revoked.is_(None), Token.expires > time.time())
         if (session.scalar(select(func.count()).where(*alive)) or 0) >= MAX_LINKS:
             raise InputError(f"job {job} has {MAX_LINKS} valid links, the maximum; revoke one first.")

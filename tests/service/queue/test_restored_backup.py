@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -15,13 +16,13 @@ import pytest
 from starlette.testclient import TestClient
 
 from mgclust.base.errors import InputError, RunFailed
-from mgclust.service.queue import access, administration, clock, orphans, revocations, webhooks
+from mgclust.service.queue import access, administration, clock, orphans, removal, revocations, sessions, webhooks
 from mgclust.service.queue.access import Caller, Unauthorized
 from mgclust.service.queue.fair_share import add_usage
 from mgclust.service.queue.identities import NoAccess, caller_of
 from mgclust.service.queue.identity import DAMAGES, Identity
 from mgclust.service.queue.jobs.submission import NewJob
-from mgclust.service.queue.models import Job, User, check_data_folder, migrate, open_database, reading, writing
+from mgclust.service.queue.models import Job, Token, User, check_data_folder, migrate, open_database, reading, writing
 from mgclust.service.queue.removal import sweep
 from mgclust.service.runner.runner import Runner
 from mgclust.service.settings import Settings
@@ -161,6 +162,37 @@ def test_a_user_who_is_not_in_the_backup_stays_disabled(engine, settings):
     revocations.reapply(engine, settings.data)
     with reading(engine) as session:
         assert session.get(User, "new").disabled is None
+
+
+@pytest.mark.parametrize("how", ["delete", "delete_sweep", "expire"])
+def test_links_of_deleted_jobs_are_recorded_also_on_a_full_disk(engine, settings, monkeypatch, how):
+    """The reserve makes room for the record, as for the deletion itself."""
+    now = time.time()
+    with writing(engine) as session:
+        session.add(Job(id="a" * 32, owner="ann", method="silhouette", request={}, state="SUCCEEDED", created=1.0,
+                        finished=now - 31 * DAY, attempt=1, sweep="b" * 32))  # fmt: skip
+    link = sessions.new_link(engine, ANN, "a" * 32, 7.0)[0]
+    failures, append = [], revocations.append_durably
+
+    def full_once(*given):
+        if not failures and how != "expire":
+            failures.append(given)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        append(*given)
+
+    monkeypatch.setattr(revocations, "append_durably", full_once)
+    monkeypatch.setattr(clock, "is_trusted", lambda data: True)
+    monkeypatch.setattr(removal, "is_trusted", lambda data: True)
+    jobs = WholeQueue(engine, settings)
+    if how == "expire":
+        sweep(engine, settings)
+    else:
+        assert getattr(jobs, how)(ANN, ("b" if how == "delete_sweep" else "a") * 32)
+    with reading(engine) as session:
+        assert session.get(Job, "a" * 32) is None and session.get(Token, link).revoked is not None
+    assert [json.loads(line)["session"] for line in (settings.data / revocations.FILE).read_text().splitlines()] == [
+        link
+    ]
 
 
 def test_a_lock_of_revocations_that_stays_is_not_waited_for_without_a_limit(settings, monkeypatch):

@@ -114,10 +114,19 @@ def test_a_link_ends(served, guest, link, engine, tmp_path):
     assert served.get("/api/v1/shared", headers=later).status_code == 401
 
 
-def test_a_link_of_a_deleted_job(served, guest):
+def test_a_link_of_a_deleted_job(served, guest, link, engine, tmp_path):
+    others = [served.post(f"/api/v1/jobs/{ID}/links", json={}).json()["id"] for _ in range(2)]
+    assert served.delete(f"/api/v1/jobs/{ID}/links/{others[0]}").status_code == 200
     assert served.delete(f"/api/v1/jobs/{ID}").status_code == 200
     assert served.get("/api/v1/shared", headers=guest).status_code == 401
     assert served.get("/api/v1/shared/files/report.html", headers=guest).status_code == 401
+    kept = [json.loads(line)["session"] for line in (tmp_path / "revocations").read_text().splitlines()]
+    assert sorted(kept) == sorted([link["id"], *others])  # a restored backup brings back the job, but no link
+    with writing(engine) as session:
+        session.execute(update(Token).where(Token.kind == "link").values(revoked=None))
+    revocations.reapply(engine, tmp_path)
+    assert access.tokens_of(engine, "ann") and all(each["revoked"] for each in access.tokens_of(engine, "ann")
+                                                   if each["kind"] == "link")  # fmt: skip
 
 
 def test_who_may_share(served, engine):

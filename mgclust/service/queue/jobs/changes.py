@@ -6,13 +6,14 @@ import json
 import time
 from collections.abc import Sequence
 
-from sqlalchemy import Engine, Text, cast, delete, select
+from sqlalchemy import Engine, Text, cast, select
 from sqlalchemy.orm import Session
 
+from mgclust.service.queue import revocations
 from mgclust.service.queue.access import Caller
 from mgclust.service.queue.jobs.lists import JobFilter, JobLists, lock_job
 from mgclust.service.queue.log import JobLog
-from mgclust.service.queue.models import Job, Removal, Token, search_text, writing
+from mgclust.service.queue.models import Job, Removal, search_text, writing
 from mgclust.service.queue.quotas import row_size, size_of_job
 from mgclust.service.queue.removal import InUse, remove_deleted, with_reserve
 from mgclust.service.queue.webhooks import keep_messages
@@ -84,7 +85,7 @@ class JobChanges:
             if job.state not in ENDED:
                 raise InUse(f"job {id_} is {job.state}; cancel it, and delete it once it has ended.")
             _check_unneeded(session, [job])
-            _remove(session, job)
+            self._remove(session, [job])
             return job
 
     def delete_sweep(self, caller: Caller, sweep: str) -> list[Job]:
@@ -108,9 +109,15 @@ class JobChanges:
             if active:
                 raise InUse(f"{len(active)} jobs of sweep {sweep} wait or run; cancel the sweep, and delete it then.")
             _check_unneeded(session, jobs)
-            for job in jobs:
-                _remove(session, job)
+            self._remove(session, jobs)
             return jobs
+
+    def _remove(self, session: Session, jobs: Sequence[Job]) -> None:
+        revocations.end_links(session, self._settings.data, [job.id for job in jobs])
+        for job in jobs:
+            keep_messages(session, job)
+            session.delete(job)
+            session.merge(Removal(path=f"jobs/{job.id}"))  # a deleted job with the same key may have left a record
 
 
 def queue(job: Job) -> None:
@@ -136,13 +143,6 @@ def queue_copy(job: Job) -> None:
     if to := job.request.get("results_to"):
         job.result_copy = {"state": "COPYING", "to": f"{to}/{job.id}", "failures": 0, "error": None}
         job.copy_due = time.time()
-
-
-def _remove(session: Session, job: Job) -> None:
-    keep_messages(session, job)
-    session.execute(delete(Token).where(Token.job == job.id))  # its links
-    session.delete(job)
-    session.merge(Removal(path=f"jobs/{job.id}"))  # a deleted job with the same key may have left a record
 
 
 def _check_unneeded(session: Session, jobs: Sequence[Job]) -> None:
