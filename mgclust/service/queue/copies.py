@@ -88,7 +88,7 @@ class Copier:
             except MgclustError as error:
                 problem = str(error)
             except Exception as error:  # its message may contain addresses
-                problem = f"the store did not accept the result ({type(error).__name__})."
+                problem = f"the files could not be sent to the store ({type(error).__name__})."
             self._end(job, problem)
         finally:
             with self._lock:
@@ -176,7 +176,7 @@ class Copier:
             await writer.put(f"{folder}/{MANIFEST}", json.dumps(told | {"complete": False}).encode())
             for each in files:
                 with _opened(result, each["name"]) as file:
-                    each["sha256"] = await writer.copy(f"{folder}/{each['name']}", file)
+                    each |= {"sha256": await writer.copy(f"{folder}/{each['name']}", file), "size": file.tell()}
             if not self._renew(job):
                 raise asyncio.CancelledError
             manifest = json.dumps(told | {"complete": True, "files": files}, indent=1)
