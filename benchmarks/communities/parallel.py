@@ -14,7 +14,7 @@ Seconds of the stage "communities", the graph already built (as in the figures o
 stage "graph", from edges on the device to sorted adjacency, beside it. igraph's Louvain on the host in the same run.
 
     python -m benchmarks.communities.parallel --data FOLDER --out benchmarks/results/communities/parallel.json
-    python -m benchmarks.communities.parallel --gpus 1,4 --out benchmarks/results/communities/scaling.json
+    python -m benchmarks.communities.parallel --gpus 1,4 --out communities_scaling.json
 """
 
 from __future__ import annotations
