@@ -38,6 +38,9 @@ Labels are bitwise identical on any number of ranks and on CPU and GPU, because 
 ties have a rule. The result is the best partition that was found; its modularity may be smaller than the largest
 possible modularity.
 
+Graphs of 134 million edges or more have half as many rounds of matching, and fewer levels are kept, because time and
+memory matter more; their modularity may be slightly lower.
+
 Cost, for E edges: about 12 E weights are read before the first cycle and 12 E in each cycle; 6 E are summed by pairs of
 groups in each cycle. Memory: about 50 bytes per edge. Exchanges: n int32 for each class of each sweep, and all weights
 of a level once when it is contracted.
