@@ -228,7 +228,7 @@ def listing(out: bench.Record, options: Any, folder: Path) -> None:
     with writing(engine) as session:
         session.connection().execute(insert(Job), rows)
     engine.dispose()
-    middle, last = (f"{i:032x}" for i in (options.finished // 2 - 1, options.finished - 51))
+    middle, last = (f"{now - i:.6f},{i:032x}" for i in (options.finished // 2 - 1, options.finished - 51))
     with Served(data, "--no-runner") as admin:
         for who, service in (("all of them", admin), ("a user's half", Service(admin.url, token))):
             pages = {
