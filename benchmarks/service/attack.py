@@ -50,10 +50,10 @@ MUCH = 118 << 20
 
 @contextlib.contextmanager
 def measured(served: Served, told: dict[str, float]) -> Iterator[None]:
-    """The most memory of the web process in MiB, and the longest look at its health, within the block.
+    """Measure the largest memory of the web process in MiB and the longest check of its health, within the block.
 
-    `look_processor` is the most processor time of the web process during one look. If it is far below the time of the
-    longest look, that look waited for other programs.
+    `look_processor` is the largest processor time of the web process during one check. If `look_processor` is far below
+    the time of the longest check, this check waited for other programs.
     """
     process, ended = psutil.Process(served._process.pid), threading.Event()
     told |= {"peak": 0.0, "look": 0.0, "look_processor": 0.0, "looks": 0}

@@ -310,7 +310,7 @@ def main() -> None:
             place = folder / victim
             place.mkdir()
             outside = OUTSIDE.get(victim, Outage)(place)
-            settings = {"allow_plain_scheduler": "true"}  # of a cluster on this machine
+            settings = {"allow_plain_scheduler": "true"}  # the scheduler on this machine has no TLS
             running, rng = Running(place, outside.options, outside.database, settings), random.Random(victim)
             totals: Counter[str] = Counter(succeeded=0, failed=0, same_bits=0, true_sentence=0, lost=0, doubled=0)
             sentences: list[str] = []
