@@ -2,7 +2,8 @@
 
 The end of a job that succeeds queues the copy in the same transaction, so no restart loses it. Until the copy ends, the
 column `copy_due` of the job says when copying begins or, while a process copies, when the claim of this process
-expires. The process renews its claim, and stops if the job was deleted or another process has taken over.
+expires. The process renews its claim, and stops if the job was deleted, the user was disabled, or another process has
+taken over.
 
 ``manifest.json`` says which files are complete: before the first file, it is written with ``"complete": false``, and
 after the last one with the sizes and digests of all files. Copying again writes the same objects.
@@ -17,7 +18,7 @@ import threading
 import time
 from typing import IO, Any
 
-from sqlalchemy import Engine, select, update
+from sqlalchemy import ColumnElement, Engine, select, update
 
 from mgclust.base.errors import InputError, MgclustError, RunFailed
 from mgclust.outside.rooted_files import RootedFile
@@ -78,11 +79,9 @@ class Copier:
             problem: str | None = None
             try:
                 asyncio.run(self._copy_while_claimed(job, stopping))
-            except asyncio.CancelledError:
-                if not stopping.is_set():  # the job was deleted, or another process copies the result
-                    return True
+            except asyncio.CancelledError:  # if the job still has this claim, another attempt may begin at once
                 self._change(job, copy_due=time.time())
-                return False
+                return not stopping.is_set()
             except OUTAGES:
                 raise
             except MgclustError as error:
@@ -117,12 +116,12 @@ class Copier:
             self._turns[owner] = time.monotonic()
         return job
 
-    def _change(self, job: Job, **values: Any) -> bool:
+    def _change(self, job: Job, *if_: ColumnElement[bool], **values: Any) -> bool:
         """Change the row of a job; return False if the job was deleted, or the claim has passed to another process."""
-        claimed = update(Job).where(Job.id == job.id, Job.copy_due == job.copy_due)
+        claimed = update(Job).where(Job.id == job.id, Job.copy_due == job.copy_due, *if_)
         with writing(self._engine) as session:
             changed = session.connection().execute(claimed.values(values)).rowcount > 0
-        if "copy_due" in values:
+        if changed and "copy_due" in values:
             job.copy_due = values["copy_due"]
         return changed
 
@@ -156,7 +155,9 @@ class Copier:
         await copying
 
     def _renew(self, job: Job) -> bool:
-        return self._change(job, copy_due=time.time() + CLAIM_SECONDS)
+        """Renew the claim; return False if it is lost, or if the user was disabled."""
+        disabled = select(User.name).where(User.name == job.owner, User.disabled.is_not(None)).exists()
+        return self._change(job, ~disabled, copy_due=time.time() + CLAIM_SECONDS)
 
     async def _copy(self, job: Job) -> None:
         name, prefix = parse_place(job.request["results_to"])

@@ -51,7 +51,7 @@ __all__ = [
 ]  # fmt: skip
 
 MAX_PATH = 1_024  # characters of an object's path
-MAX_PREFIX = 400  # characters of the prefix of results; a store limits a whole path to 1,024 bytes
+MAX_PREFIX = 400  # bytes of the prefix of results in UTF-8; a store limits a whole path to 1,024 bytes
 PART_BYTES = 8 * 2**20
 MAX_PARTS = 10_000  # parts of an object; a limit of S3
 MAX_ANSWER_BYTES = 2**16  # bytes of an answer to a request that writes
@@ -183,10 +183,10 @@ def parse_place(results_to: str) -> tuple[str, str]:
         The text has another form.
     """
     name, _, prefix = results_to.removeprefix("store:").partition("/")
-    if not results_to.startswith("store:") or not name or len(prefix) > MAX_PREFIX or not is_plain(prefix):
+    if not results_to.startswith("store:") or not name or not is_plain(prefix) or len(prefix.encode()) > MAX_PREFIX:
         raise InputError(
             f"results_to={results_to[:200]!r} should be store:NAME/PREFIX, such as store:lab/results, whose PREFIX has "
-            f"at most {MAX_PREFIX} characters and no '..', empty parts and backslashes."
+            f"at most {MAX_PREFIX} bytes and no '..', empty parts and backslashes."
         )
     return name, prefix
 

@@ -7,7 +7,11 @@ __all__ = ["DIGEST", "ID_START", "NAME", "POSITION", "PRINTABLE", "SAYS", "SORT"
 # Terminals interpret control characters; marks of the writing direction reorder the text around them; the others are
 # separators of lines, and characters without width. U+200C and U+200D stay: Persian words and emoji need them.
 HIDDEN = r"\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
-BLANK = r"\s\u200c\u200d\u2800\u3164"  # characters that show nothing if they are alone
+# Characters that show nothing if they are alone. The last ones are no escapes, because engines of patterns differ here.
+BLANK = (
+    r"\s\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200c\u200d\u2800\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufffb"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
 NAME = rf"^([^{HIDDEN}]*[^{HIDDEN}{BLANK}][^{HIDDEN}]*)?$"
 PRINTABLE = r"^[^\x00-\x1f\x7f]*$"  # a database may end a text at a control character, or reject it
 TAG = rf"^[^{HIDDEN}{BLANK}#,][^{HIDDEN}\s#,]{{0,31}}$"

@@ -250,7 +250,7 @@ def test_a_large_file_takes_little_memory(engine, settings, store):
     "place",
     ["lab/out", "store:", "store:lab", "store:lab/", "store:/out", "store:lab/../bob", "store:lab/a/../../bob",
      "store:lab//out", "store:lab/out/", "store:lab/a\\b", "store:lab/a\nb", "store:lab/a\u202eb", "s3://lab/out",
-     "store:lab/" + "x" * 401, "http://127.0.0.1/x", "store:lab/."],
+     "store:lab/" + "x" * 401, "store:lab/" + "ü" * 201, "http://127.0.0.1/x", "store:lab/."],
 )  # fmt: skip
 def test_a_place_that_leaves_the_prefix_is_rejected(engine, place):
     known = {"lab": stores.Store("http://127.0.0.1:9", "b", "k", SECRET, write=True)}
@@ -449,6 +449,22 @@ def test_a_disabled_user_waits(engine, settings, store):
     with writing(engine) as session:
         session.execute(update(User).where(User.name == "ann").values(disabled=None))
     assert step(made) and state(engine)["state"] == "COPIED"
+
+
+def disable(engine, disabled):
+    with writing(engine) as session:
+        session.execute(update(User).where(User.name == "ann").values(disabled=disabled))
+
+
+@pytest.mark.parametrize("after", [3, 5], ids=["midway", "after the last file"])
+def test_copying_stops_when_the_user_is_disabled(engine, settings, store, hasty, after):
+    store.before = lambda request: len(store.asked) == after and (disable(engine, 1.0), time.sleep(0.5))[0]
+    end_job(engine, settings)
+    made = copier(engine, settings, store.url)
+    assert step(made) and len(store.asked) == after and not store.manifest()["complete"]
+    assert not step(made) and state(engine)["state"] == "COPYING" and state(engine)["failures"] == 0
+    disable(engine, None)
+    assert step(made) and state(engine)["state"] == "COPIED" and store.manifest()["complete"]
 
 
 def test_a_slow_store_of_a_user_holds_up_no_other_user(engine, settings, store):

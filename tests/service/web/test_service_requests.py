@@ -116,8 +116,11 @@ def test_a_tag_with_a_space_is_rejected_in_words(served):
 
 
 @pytest.mark.parametrize(
-    "name", ["  ", "a\u202eb", "\u200b", "\u200d", "a\x1b[2J", "a\nb", "a\u2028b", "\u2066a\u2069", "x\ufeff", "\u3164"]
-)
+    "name",
+    ["  ", "a\u202eb", "\u200b", "\u200d", "a\x1b[2J", "a\nb", "a\u2028b", "\u2066a\u2069", "x\ufeff", "\u3164",
+     "\u115f", "\u1160", "\uffa0", "\u034f", "\ufe0f", "\u180b", "\u17b4", "\ufff9", "\U0001d173",
+     "\U000e0041\U000e0042"],
+)  # fmt: skip
 def test_names_and_tags_that_cannot_be_seen_or_reorder_text_are_rejected(served, engine, tmp_path, name):
     """When a job or a sweep is submitted, and when a job gets another name: at every interface."""
     says = "leave out control characters and marks of the writing direction."
@@ -136,7 +139,7 @@ def test_names_and_tags_that_cannot_be_seen_or_reorder_text_are_rejected(served,
     assert served.post("/api/v1/jobs", json=source).json()["error"].endswith(says)
 
 
-@pytest.mark.parametrize("name", ["plain", "δοκιμή 3", "می\u200cخواهم", "👩\u200d🔬", "a b"])
+@pytest.mark.parametrize("name", ["plain", "δοκιμή 3", "می\u200cخواهم", "👩\u200d🔬", "a b", "☀\ufe0f", "葛\U000e0100"])
 def test_names_of_other_scripts_pass(served, engine, tmp_path, name):
     job = submit(engine, tmp_path, "ab12" * 8)
     changes = {"name": name, "tags": [name.replace(" ", "_")]}
