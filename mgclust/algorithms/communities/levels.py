@@ -4,7 +4,7 @@ Every rank owns consecutive nodes and their adjacency rows. Vectors with one num
 level is contracted from the previous level: the nodes of a group become one node, and the weights between two groups
 are summed to one weight. Entries are summed only once, by the rank that owns the group: the ranks send it the rows of
 the group's nodes as they are, without entries within the group. If one group has more than a rank's share of the
-weight, its owner would receive too many entries, so all ranks sum their entries before they send them.
+entries, its owner would receive too many of them, so all ranks sum their entries before they send them.
 
 Weights are always integers, so that sums do not depend on the order. Integer weights stay unchanged if twice their
 total is below 2^51. Other weights are multiplied by the power of two with which twice the total just fits into 51 bits,
@@ -137,7 +137,7 @@ def spread(kernels: Kernels, comm: Comm, rows: Adjacency, strength: Array, gain:
     n = len(strength)
     if comm.size == 1:
         return Level(kernels, comm, n, rows.entries, rows, strength, gain)
-    bounds = _bounds(kernels, gain.degree(strength), comm.size)
+    bounds = _bounds(kernels, _summed(comm, kernels.xp.diff(rows.starts)), comm.size)
     cuts = kernels.memory.to_host(rows.starts[kernels.xp.asarray(np.array(bounds, np.int64))]).tolist()
 
     def sent(array: Array, places: Sequence[int]) -> Array:
@@ -179,13 +179,16 @@ def contract(level: Level, ids: Array, count: int) -> Level:
     count : int
         Number of groups.
     """
-    kernels = level.kernels
+    kernels, rows, gain, size = level.kernels, level.rows, level.gain, level.comm.size
     strength = kernels.graph.sum_by_id(level.strength, ids, count)
-    gain, size = level.gain, level.comm.size
-    if size > 1 and int(gain.degree(strength).max()) * size <= gain.two_m:
-        coarse = _contracted_by_owners(level, ids, count, strength)
+    entries = None  # of the nodes of each group
+    if size > 1:
+        own = ids[rows.first : rows.first + rows.rows]
+        entries = _summed(level.comm, kernels.graph.sum_by_id(kernels.xp.diff(rows.starts), own, count))
+    if entries is not None and int(entries.max()) * size <= level.entries:
+        coarse = _contracted_by_owners(level, ids, count, strength, _bounds(kernels, entries, size))
     else:
-        rows = kernels.graph.contract(level.rows, ids, count=count)
+        rows = kernels.graph.contract(rows, ids, count=count)
         if size > 1:
             rows = replace(rows, weights=_weights(kernels, rows, gain))
         coarse = spread(kernels, level.comm, rows, strength, gain, level.shared)
@@ -271,10 +274,9 @@ def _integers(xp: Any, weight: Array, scale: WeightScale) -> Array:
     return xp.where(weight > 0, xp.maximum(rounded, 1), 0)
 
 
-def _contracted_by_owners(level: Level, ids: Array, count: int, strength: Array) -> Level:
+def _contracted_by_owners(level: Level, ids: Array, count: int, strength: Array, bounds: list[int]) -> Level:
     """Send the row of every node to the rank that owns its group, which sums the rows of the group."""
     kernels, xp, comm, rows = level.kernels, level.kernels.xp, level.comm, level.rows
-    bounds = _bounds(kernels, level.gain.degree(strength), comm.size)
     first, stop = bounds[comm.rank : comm.rank + 2]
     parts = [
         kernels.graph.crossing_rows(rows, ids, first=start, stop=end)
@@ -332,10 +334,16 @@ def _gathered(kernels: Kernels, comm: Comm, rows: Adjacency) -> Adjacency:
     return Adjacency(0, starts, comm.all_gather(rows.columns), weights)
 
 
-def _bounds(kernels: Kernels, strength: Array, size: int) -> list[int]:
-    """Return the first node of each rank, and n, so that ranks have about equal strengths."""
+def _summed(comm: Comm, counts: Array) -> Array:
+    """Return the sums of all ranks, in place."""
+    comm.queue_reduce(counts, "sum")
+    return counts
+
+
+def _bounds(kernels: Kernels, entries: Array, size: int) -> list[int]:
+    """Return the first node of each rank, and n, so that ranks have about equal numbers of entries."""
     xp = kernels.xp
-    sums = xp.cumsum(strength)
+    sums = xp.cumsum(entries)
     total = int(sums[-1])
     wanted = xp.asarray(np.array([total * rank // size for rank in range(1, size)], np.int64))
-    return [0, *(int(node) for node in kernels.memory.to_host(xp.searchsorted(sums, wanted))), len(strength)]
+    return [0, *(int(node) for node in kernels.memory.to_host(xp.searchsorted(sums, wanted))), len(entries)]

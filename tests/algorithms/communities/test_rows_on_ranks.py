@@ -11,6 +11,7 @@ import pytest
 from mgclust.algorithms.communities import levels
 from mgclust.algorithms.communities.levels import contract, read_level
 from mgclust.algorithms.communities.memory import estimate
+from mgclust.algorithms.communities.objective import objective_of
 from mgclust.algorithms.communities.parallel import communities
 from mgclust.datasets import make_random_network
 from mgclust.kernels import load
@@ -78,8 +79,27 @@ def test_ranks_need_no_more_memory_than_estimated(weighted):
         assert most <= size * estimate(edges.shape, edges.itemsize, size, 0, n=n, levels=True).needed
 
 
+@pytest.mark.parametrize("weights", ["equal", "one heavy edge", "light groups"])
+def test_ranks_have_equal_numbers_of_entries_whatever_the_weights(weights):
+    """If ranks had equal weights, one of them would have nearly all entries."""
+    edges, n = network("in any order")
+    heavy = np.where(np.arange(len(edges)) < (0 if weights == "equal" else 1), 1e9, 1.0)
+    if weights == "light groups":
+        heavy = np.where(edges.min(axis=1) < 1000, 1e9, 1.0)
+    edges = np.column_stack([edges, heavy])
+    ids = (np.arange(n) // 3).astype(np.int32)
+
+    def work(comm):
+        level, _ = read_level(context_of(comm, edges), n, SHARED)
+        return level.rows.entries, contract(level, ids, n // 3).rows.entries
+
+    for entries in zip(*on_ranks(4, work), strict=True):
+        assert max(entries) <= 1.1 * sum(entries) / 4
+
+
+@pytest.mark.parametrize("objective", ["modularity", "cpm"])
 @pytest.mark.parametrize("inside", [False, True])
-def test_the_owner_of_a_large_group_receives_sums(inside):
+def test_the_owner_of_a_large_group_receives_sums(inside, objective):
     """The owner of more than a rank's share would need memory for most of the graph if it received all entries."""
     rng = np.random.default_rng(0)
     u, v = rng.integers(0, 1000, 20_000), rng.integers(0, 1000, 20_000) + (0 if inside else 1000)
@@ -87,7 +107,8 @@ def test_the_owner_of_a_large_group_receives_sums(inside):
     ids = np.maximum(np.arange(n) - 999, 0).astype(np.int32)  # the first group has 1,000 nodes, each other group one
 
     def work(comm):
-        level, _ = read_level(context_of(comm, edges), n, SHARED)
+        level, scale = read_level(context_of(comm, edges), n, SHARED)
+        level = objective_of(level, scale, objective, 1.0).level
         before = comm.sent
         return contract(level, ids, 1001).entries, comm.sent - before
 
