@@ -12,7 +12,7 @@ def main() -> None:
     While modules are imported, Ctrl-C ends the process at once: if the signal raised an exception, an extension module
     could turn it into another exception.
     """
-    handled = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not in the background of a shell
+    handled = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # False in the background of a shell
     if handled:
         signal.signal(signal.SIGINT, _cancel)
     from mgclust.cli import main

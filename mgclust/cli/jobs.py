@@ -21,7 +21,7 @@ __all__ = ["check_mlflow", "commands", "warn", "watching"]
 
 MIN_SHOWN = 8  # characters of an id in lists, unless more are needed
 SHOWN_SCORES = 3
-COPIES = {"COPYING": "copying to", "COPIED": "copied to", "FAILED": "not copied to"}  # by state of a copy in a store
+COPIES = {"COPYING": "copying to", "COPIED": "copied to", "FAILED": "not copied to"}  # words for the state of a copy
 
 
 def _show(job: RemoteJob, as_json: bool) -> None:
@@ -41,7 +41,7 @@ def _show(job: RemoteJob, as_json: bool) -> None:
         words += [f"({info['fault']})", info["error"]]
     if copy := info.get("result_copy"):
         words.append(f"{COPIES[copy['state']]} {copy['to']}")
-        words += [f"({copy['failures']} failures, the last: {copy['error']})"] if copy["error"] else []
+        words += [f"(failures: {copy['failures']}; the last: {copy['error']})"] if copy["error"] else []
     click.echo(printable("  ".join(words)))
 
 
@@ -238,7 +238,7 @@ def delete(ids: tuple[str, ...], as_json: bool) -> None:
 @click.option("--revoke", "link", metavar="LINK", help="Revoke the link with this id instead.")
 @as_json_option
 def share(id: str, days: float, lists: bool, link: str | None, as_json: bool) -> None:
-    """Print a link by which anybody reads a job's result, and nothing else.
+    """Print a link with which anybody can read a job's result, but nothing else.
 
     Whoever opens the link sees the method, scores, warnings, report and files, with the parameters and the names of the
     data files. The name, tags, user and log of the job stay private.

@@ -181,7 +181,7 @@ submit = job_command(
         click.Option(
             ["--results-to"],
             metavar="store:NAME/PREFIX",
-            help="After the job, copy the files of the result to this place of a store of the service.",
+            help="When the job has succeeded, copy the files of the result to this place in a store of the service.",
         ),
         click.Option(["--name"], metavar="TEXT", help="Name of the job in lists."),
         click.Option(["--tag", "tags"], metavar="TAG", multiple=True, help="Tag of the job in lists; may be repeated."),

@@ -147,7 +147,7 @@ def _is_header(table: list[tuple[int, list[str]]], column: int, location: Locati
     Raises
     ------
     InputError
-        The field may be a title or a label: it is text above other texts, some of which are repeated, but not this one.
+        The field may be a title or a label: the fields below it are texts, some of them are equal, but none equals it.
     """
     name = table[0][1][column].strip()
     if name.lower() in _LABEL_COLUMNS:
@@ -158,7 +158,7 @@ def _is_header(table: list[tuple[int, list[str]]], column: int, location: Locati
     if rest.dtype.kind == "U" and name not in rest and len(np.unique(rest)) < len(rest):
         raise InputError(
             f"labels={location.name!r}: the first line, {shortened(repr(name), 80)}, may be a title or a label that "
-            "occurs once; replace the title by 'label', or add the line 'label' above the label."
+            "occurs once; if it is a title, replace it by 'label'; if it is a label, add the line 'label' above it."
         )
     return rest.dtype.kind != "U"
 

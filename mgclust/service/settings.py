@@ -117,8 +117,8 @@ class Settings:
         Folders with files that jobs may read, separated by `os.pathsep`. Default: none.
     stores : str
         Path of a TOML file that lists S3-compatible stores and the credentials of these stores. Users may name objects
-        of the stores as sources, and have results copied to stores that the file opens for writing. The file must have
-        mode 0600. Default: none.
+        of the stores as sources, and results can be copied to stores that the file opens for writing. The file must
+        have mode 0600. Default: none.
     upload_limit : int
         Maximum size of one upload, in bytes.
     max_rows : int

@@ -610,7 +610,7 @@ def test_an_interrupt_that_a_library_reports_as_another_error(monkeypatch, capsy
 
 @pytest.mark.parametrize("module", ["click", "mgclust.cli.run", "mgclust.base.errors"])
 def test_ctrl_c_while_the_command_line_is_imported(module):
-    """The signal comes within an import, which it must not turn into another error."""
+    """The signal arrives during an import, and must not become an ImportError."""
     program = f"""
 import importlib.abc, os, signal, sys
 

@@ -567,7 +567,7 @@ def test_csv_delimiter(tmp_path):
         ("\n\n1,2\n\n3,4 m\n", "line 5, column 2 (column 2): '4 m' is not a number"),
         ("a,b\n1,2\n3\n", "line 3 has 1 fields, but the first line has 2"),
         ("a,b\n1,2,3\n", "line 2 has 3 fields"),
-        ("1,x\n2,3\n", "line 1, column 2 (column 2): 'x' is not a number; fix it or choose numeric columns"),
+        ("1,x\n2,3\n", "line 1, column 2 (column 2): 'x' is not a number; fix it, or choose numeric columns"),
         ("", "is empty"),
         ("\n\n", "is empty"),
         ("a,b\n", "0 sample(s)"),

@@ -1,6 +1,7 @@
-"""Collectives between GPUs, without GPUs: ranks are threads, arrays are in host memory, and NCCL is a copy of bytes.
+"""Tests of collectives between GPUs, without GPUs: ranks are threads, arrays are in host memory, and NCCL copies bytes.
 
-NCCL copies bytes one by one if an address is not a multiple of 16, so long transfers need such addresses.
+If an address is not a multiple of 16, NCCL copies bytes one by one. So the addresses of long transfers must be
+multiples of 16.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ NAME = "mgclust.engine.transport.cuda"
 
 
 class DeviceArray(np.ndarray):
-    """An array with an address as CuPy has it."""
+    """Array whose address has the same name as in CuPy."""
 
     @property
     def data(self):
@@ -47,7 +48,7 @@ def there(array):
 
 @pytest.fixture
 def cuda(monkeypatch):
-    """The module of collectives between GPUs, imported with a stand-in for CuPy."""
+    """Import the module of collectives between GPUs with a stand-in for CuPy."""
     nccl = ModuleType("cupy.cuda.nccl")
     nccl.__getattr__ = lambda name: name
     cupy, gpu = ModuleType("cupy"), ModuleType("cupy.cuda")
@@ -59,7 +60,7 @@ def cuda(monkeypatch):
     for module in (cupy, gpu, nccl):
         monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.delitem(sys.modules, NAME, raising=False)
-    monkeypatch.setattr(transport, "cuda", None, raising=False)  # is what it was after the test
+    monkeypatch.setattr(transport, "cuda", None, raising=False)  # so that the attribute is restored after the test
     module = importlib.import_module(NAME)
     on_host = SimpleNamespace(**{**vars(np), "ndarray": type("HostArray", (), {})})
     monkeypatch.setattr(module, "np", on_host)
@@ -69,7 +70,7 @@ def cuda(monkeypatch):
 
 
 class Transfers:
-    """What all ranks have given to NCCL, and the addresses of long transfers that are no multiples of 16."""
+    """Records the calls of NCCL on all ranks, and the addresses of long transfers that are not multiples of 16."""
 
     def __init__(self, size: int) -> None:
         self.barrier, self.calls, self.slots, self.unaligned = (
@@ -92,7 +93,7 @@ class Transfers:
         ctypes.memmove(target, source, size)
 
     def run(self, rank: int) -> None:
-        """Do the transfers of a group that this rank receives."""
+        """Do those transfers of a group of calls that this rank receives."""
         calls = self.all_values(rank, self.calls[rank])
         broadcasts = [[call for call in each if call[0] == "bcast"] for each in calls]
         assert len({tuple((size, root) for _, _, size, _, root, _ in each) for each in broadcasts}) == 1

@@ -187,7 +187,7 @@ def test_signals_wait_for_the_end_of_a_compilation(number):
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_a_stop_discards_no_compiled_kernel(ran, tmp_path, name):
-    """A job that is cancelled while it compiles, and retried, need not compile the same again."""
+    """If a job is cancelled while it compiles a function, a retry does not compile this function again."""
     interrupt = f"""
 import signal
 signal.signal(signal.SIGTERM, signal.default_int_handler)

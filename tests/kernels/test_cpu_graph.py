@@ -307,7 +307,7 @@ def test_rows_of_edges_are_sorted_and_added_up(count: int, pairs: int, weights) 
     edges = [(each[0], each[1], None if weight is None else each[2]) for each in pieces(row, column, weight)]
     rows = cpu.graph.rows_of_edges(edges, count=count)
     check(rows, expected, weights)
-    bounds = [0, count // 3, count // 2, count]  # the same rows, on the ranks that own the nodes
+    bounds = [0, count // 3, count // 2, count]  # the ranks that own the nodes get the same rows
     owned = read_by_owners(cpu, edges, count, bounds)
     for joined, (first, stop) in zip(owned, itertools.pairwise(bounds), strict=True):
         assert (joined.first, joined.rows) == (first, stop - first)
@@ -341,7 +341,7 @@ def test_ranks_sum_the_rows_of_their_groups(n: int, edges: int, weights, threads
 
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_entries_within_a_group_are_not_sent(weights) -> None:
-    """So a rank that owns a group of nearly all nodes does not receive nearly all entries of the graph."""
+    """A rank that owns a group of nearly all nodes must not receive nearly all entries of the graph."""
     rows, dense, _ = graph(400, 3000, weights)
     ids = (np.arange(400) // 399).astype(np.int32)
     lengths, columns, sent = cpu.graph.crossing_rows(part(rows, 100, 400), ids, first=0, stop=1)

@@ -449,7 +449,7 @@ def test_tags_in_one_text_and_rows_in_lists_are_rejected(answers):
 
 
 def test_a_path_is_a_file_whether_it_is_a_text_or_not(answers, tmp_path):
-    """A result directory stands for its labels, and a word that a parameter may have is no path."""
+    """For labels, a result directory may be given; a text that is a value of a parameter is not taken as a path."""
     (tmp_path / "result").mkdir()
     for name in ("x.npy", "result/labels.npy", "centers.npy"):
         np.save(tmp_path / name, np.zeros(2))
@@ -487,7 +487,7 @@ def test_a_url_is_answered_with_the_sources_that_the_service_reads(answers, url,
 def test_a_folder_is_answered_with_its_remedy(answers, tmp_path):
     with pytest.raises(InputError, match="'' is not a file"):
         Service().submit("canopy", "", t1=2.0, t2=1.0)
-    with pytest.raises(InputError, match=r"is a folder, and only files are uploaded; put it \(zarr\) where"):
+    with pytest.raises(InputError, match=r"is a folder, and only files are uploaded; put the folder \(zarr\) where"):
         Service().submit("canopy", str(tmp_path), t1=2.0, t2=1.0)
 
 
@@ -523,7 +523,7 @@ def test_the_place_of_a_copy_goes_to_the_service(answers, tmp_path, capsys):
         (COPIED, f"SUCCEEDED  copied to store:lab/out/{ID}\n"),
         (COPIED | {"state": "COPYING", "failures": 0}, f"SUCCEEDED  copying to store:lab/out/{ID}\n"),
         (COPIED | {"state": "FAILED", "failures": 5, "error": "no\x1b[2Jroom"},
-         f"SUCCEEDED  not copied to store:lab/out/{ID}  (5 failures, the last: no"),
+         f"SUCCEEDED  not copied to store:lab/out/{ID}  (failures: 5; the last: no"),
         (None, "SUCCEEDED\n"),
     ],
 )  # fmt: skip
@@ -536,7 +536,7 @@ def test_the_status_of_a_job_says_where_its_result_is_copied(copy, words, answer
 
 
 def test_values_of_wrong_types_are_rejected_with_the_remedy(answers):
-    """One value instead of a list, a text whose characters would be values, and a list instead of a dict."""
+    """The cases are one value instead of a list, a text instead of a list, and a list instead of a dict."""
     service, rows = Service(), np.zeros((4, 2))
     for call, says in (
         (lambda: service.sweep("canopy", rows, {"t1": 2.0}, t2=1.0), r"t1=2.0 should be a list; give t1=\[2.0\]"),

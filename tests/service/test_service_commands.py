@@ -90,7 +90,7 @@ def test_a_wrong_id_is_found_before_a_job_is_deleted(answers, capsys):
 
 
 def test_a_line_about_a_job_has_its_name_and_tags(answers, capsys):
-    """So that the answer to `rename` shows the change."""
+    """So the line that `rename` prints shows the change."""
     answers.by = lambda request: httpx.Response(200, json=job(name="a b", tags=["x", "y"]))
     assert run_command(["rename", ID, "--name", "a b"]) == 0
     assert capsys.readouterr().out.endswith("RUNNING  'a b'  #x  #y\n")

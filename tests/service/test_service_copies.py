@@ -1,4 +1,4 @@
-"""Copies of results in a store, through a running service: the form, the page of the job, the commands."""
+"""Tests of copies of results in a store with a running service: the form, the page of the job, and the commands."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_result_reaches_the_store_that_the_form_names(browser, service, s3, tm
     labels = s3.get_object(Bucket="lab", Key=f"ann/out/{job.id}/labels.npy")["Body"].read()
     assert labels == (job.download(tmp_path / "result") / "labels.npy").read_bytes()
     saved = ann.call("POST", f"/jobs/{job.id}/centers/save", json={"n_clusters": 2})
-    assert saved["result_copy"] is None and "results_to" not in saved["request"]  # a choice in the browser stays there
+    assert saved["result_copy"] is None and "results_to" not in saved["request"]  # it is not copied
 
     monkeypatch.setenv("MGCLUST_URL", service.url)
     monkeypatch.setenv("MGCLUST_TOKEN", service.token_of("ann")[1])

@@ -87,7 +87,7 @@ def test_a_second_service_of_a_folder_says_that_it_waits(tmp_path):
 
 
 def test_a_server_removes_its_socket_and_those_of_killed_servers(tmp_path):
-    """Not a socket at which another process listens, and no other file."""
+    """A socket at which another process listens stays, and so do other files."""
     left, used, text = (tmp_path / f"{name}.socket" for name in (1, 2, 3))
     with socket.socket(socket.AF_UNIX) as killed:
         killed.bind(str(left))
@@ -117,7 +117,7 @@ def test_a_server_removes_its_socket_and_those_of_killed_servers(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_files_that_stay_when_a_service_ends(tmp_path, number):
-    """Its data with the log of the database, and free locks; after a kill a socket, which the next start removes."""
+    """The data, the log of the database and free locks stay. After a kill, a socket stays until the next start."""
     lasting = {"audit.log", "clock", "folder-id", "reserve", "root", "runner.lock", "service.db", "service.db-shm",
                "service.db-wal", "token"}  # fmt: skip
     running = Running(tmp_path, settings={"slots": 1}, kernels=False)

@@ -55,7 +55,7 @@ def test_from_python(hal, points, tmp_path):
     assert -1 <= silhouettes.info["scores"]["silhouette"] <= 1
     assert silhouettes.info["warnings"] == []
     other = hal.submit("silhouette", make_gaussian_rings().X[::-1], labels=best, report=False).wait()
-    (doubt,) = [text for text in other.info["warnings"] if "which read other data ('rings.npy')" in text]
+    (doubt,) = [text for text in other.info["warnings"] if "that job read other data ('rings.npy')" in text]
     assert other.log().count(doubt) == 1
     other.delete()
     hal.delete_upload(other.info["request"]["sources"][0]["upload"])
@@ -109,7 +109,7 @@ def test_from_the_command_line(call, hal, points):
                         ("n-clusters=x", "n_clusters"), ("halo=perhaps", "true or false")):  # fmt: skip
         assert says in call("submit", "density-peaks", str(points), "--sweep", wrong, code=2).err
     single = json.loads(call(*words, "--sweep", "n-clusters=15", "--json").out)
-    assert (single["vary"], len(single["jobs"])) == ({"n_clusters": [15]}, 1)  # as in a loop of a script
+    assert (single["vary"], len(single["jobs"])) == ({"n_clusters": [15]}, 1)  # one value is enough
     told = call(*words, "--sweep", "n-clusters=5000,15", code=2).err
     assert "1 of 2 jobs did not succeed; the first: " in told
     failing = told.partition("'mgclust sweep ")[2][:32]

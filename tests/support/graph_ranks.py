@@ -1,4 +1,4 @@
-"""Rows of a graph as several ranks make them: each has some of the edges or rows, and sends what others own."""
+"""Functions that make the rows of a graph as several ranks do: each rank sends the rows that other ranks own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mgclust.kernels.graph.adjacency import Adjacency
 
 
 def part(rows: Adjacency, first: int, stop: int) -> Adjacency:
-    """Some of the rows."""
+    """Return rows first .. stop - 1."""
     starts = rows.starts[first : stop + 1]
     entries = slice(int(starts[0]), int(starts[-1]))
     weights = None if rows.weights is None else rows.weights[entries].copy()
@@ -18,12 +18,12 @@ def part(rows: Adjacency, first: int, stop: int) -> Adjacency:
 
 
 def joined(xp, parts):
-    """The arrays of all ranks, one after the other; None if there are none."""
+    """Return the arrays of all ranks, one after the other, or None if the ranks have no arrays."""
     return None if parts[0] is None else xp.concatenate(parts)
 
 
 def read_by_owners(kernels, edges: list[tuple], n: int, bounds: list[int]) -> list[Adjacency]:
-    """The rows of each rank's nodes, if `edges` has the edges of each rank."""
+    """Return the rows of each rank's nodes; `edges` has the edges that each rank reads."""
     xp, made = kernels.xp, []
     there = [kernels.graph.rows_of_edges([each], count=n, summed=False) for each in edges]
     for first, stop in itertools.pairwise(bounds):
@@ -37,7 +37,7 @@ def read_by_owners(kernels, edges: list[tuple], n: int, bounds: list[int]) -> li
 def contracted_by_owners(
     kernels, rows: Adjacency, ids, count: int, bounds: list[int], group_bounds: list[int]
 ) -> list[Adjacency]:
-    """The rows of each rank's groups, if each rank has the rows of the nodes between two bounds."""
+    """Return the rows of each rank's groups; each rank has the rows of the nodes between two bounds."""
     xp, made = kernels.xp, []
     for rank, (first, stop) in enumerate(itertools.pairwise(group_bounds)):
         sent, nodes = [], []

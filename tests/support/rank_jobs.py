@@ -53,7 +53,7 @@ def device_collectives(context):
     highest = comm.all_reduce(xp.asarray([rank, -rank], dtype="float32"), "max")
     gathered = comm.all_gather(xp.full((rank, 2), rank, dtype="float32"))
     sent = comm.broadcast(xp.asarray([[1.5, root]]) if rank == root else None, root)
-    # Rank r gives rank p so many elements as r * p, all 10 r + p. Their addresses are no multiples of 16.
+    # Rank r sends r * p elements to rank p; all have the value 10 r + p. Their addresses are not multiples of 16.
     got = comm.exchange([xp.full(rank * peer + 1, 10 * rank + peer, dtype="int64")[1:] for peer in range(comm.size)])
     bounds = [peer * (peer + 1) // 2 for peer in range(comm.size + 1)]
     shares = xp.full(bounds[-1], -1, dtype="int32")

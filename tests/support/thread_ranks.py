@@ -1,4 +1,4 @@
-"""Ranks that are threads of the test, for collectives of `Comm` in which every rank takes part."""
+"""Ranks that are threads of the test, with those collectives of `Comm` in which every rank takes part."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mgclust.engine.transport.comm import REDUCE, SoloComm
 
 
 class ThreadComm:
-    """Communication of one of several threads; `sent` counts the bytes of `exchange` for other ranks."""
+    """Communication of one of several threads; `sent` is the number of bytes that `exchange` sent to other ranks."""
 
     def __init__(self, rank: int, size: int, barrier: threading.Barrier, slots: list) -> None:
         self.rank, self.size, self.sent = rank, size, 0

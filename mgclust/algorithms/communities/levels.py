@@ -2,9 +2,10 @@
 
 Every rank owns consecutive nodes and their adjacency rows. Vectors with one number per node are on every rank. Each
 level is contracted from the previous level: the nodes of a group become one node, and the weights between two groups
-are summed to one weight. Entries are summed only once, by the rank that owns the group: the ranks send it the rows of
-the group's nodes as they are, without entries within the group. If one group has more than a rank's share of the
-entries, its owner would receive too many of them, so all ranks sum their entries before they send them.
+are summed to one weight. Entries are summed only once, by the rank that owns the group: the other ranks send the rows
+of the group's nodes to this rank without summing them, but leave out entries within the group. If one group has more
+than one rank's equal part of the entries, the owner of the group would receive too many entries. Then all ranks sum
+their entries before they send them.
 
 Weights are always integers, so that sums do not depend on the order. Integer weights stay unchanged if twice their
 total is below 2^51. Other weights are multiplied by the power of two with which twice the total just fits into 51 bits,
@@ -130,7 +131,8 @@ def spread(kernels: Kernels, comm: Comm, rows: Adjacency, strength: Array, gain:
     kernels, comm
         Kernels and ranks.
     rows : Adjacency
-        A row for each node, with this rank's edges in both directions. If there is one rank, they are summed.
+        A row for each node, with this rank's edges in both directions. If there is only one rank, equal edges must be
+        summed already.
     strength, gain, shared
         See `Level`.
     """
@@ -181,7 +183,7 @@ def contract(level: Level, ids: Array, count: int) -> Level:
     """
     kernels, rows, gain, size = level.kernels, level.rows, level.gain, level.comm.size
     strength = kernels.graph.sum_by_id(level.strength, ids, count)
-    entries = None  # of the nodes of each group
+    entries = None  # number of entries of each group
     if size > 1:
         own = ids[rows.first : rows.first + rows.rows]
         entries = _summed(level.comm, kernels.graph.sum_by_id(kernels.xp.diff(rows.starts), own, count))
@@ -281,7 +283,7 @@ def _contracted_by_owners(level: Level, ids: Array, count: int, strength: Array,
     parts = [
         kernels.graph.crossing_rows(rows, ids, first=start, stop=end)
         if rank != comm.rank
-        else (_lengths(kernels, rows), rows.columns, rows.weights)  # also rows that leave, which `contract` skips
+        else (_lengths(kernels, rows), rows.columns, rows.weights)  # `contract` skips rows of other owners
         for rank, (start, end) in enumerate(pairwise(bounds))
     ]
     lengths, columns = (comm.exchange([part[index] for part in parts]) for index in (0, 1))
@@ -311,7 +313,7 @@ def _of_ranks(
 
 
 def _weights(kernels: Kernels, rows: Adjacency, gain: Gain) -> Array:
-    """Return weights of the type that all ranks have."""
+    """Return the weights of rows, or ones if the rows have none, in the type that all ranks use."""
     kind = np.dtype(np.int32 if gain.exact else np.int64)
     return kernels.xp.ones(rows.entries, kind) if rows.weights is None else rows.weights.astype(kind, copy=False)
 

@@ -3,9 +3,9 @@
 The nodes are divided into classes, which move one after the other. All nodes of a class see the same state and move at
 once. A node's class is a hash of its number that changes from sweep to sweep, so two neighbours seldom swap
 communities. If nodes have many neighbours, there are more classes: nodes that move together do not take each other's
-moves into account, and if too many do so, sweeps lower the modularity as often as they raise it. A node is checked
-again if a neighbour has moved and is not in the node's community. `Gain` compares gains, and ties go to the lower
-label, so the result depends only on the graph. Except for classes, a sweep does the same as these lines::
+moves into account, and if too many nodes move together, sweeps lower the modularity as often as they raise it. A node
+is checked again if a neighbour has moved and is not in the node's community. `Gain` compares gains, and ties go to
+the lower label, so the result depends only on the graph. Except for classes, a sweep does the same as these lines::
 
     for node in active nodes:
         label[node] = the label among its neighbours and its own with the largest modularity; ties: the lowest label
@@ -28,8 +28,8 @@ __all__ = ["compact", "local_moving", "move_nodes"]
 
 Array = Any
 MAX_SWEEPS = 30
-NEIGHBORS = 32  # largest mean number of a node's neighbours in one class, unless there would be more than MOST_CLASSES
-MOST_CLASSES = 32
+NEIGHBORS = 32  # largest mean number of a node's neighbours in one class, unless there would be more than MAX_CLASSES
+MAX_CLASSES = 32
 MIN_RISE = int(2e-5 * 2**40)  # smallest rise of modularity after which another sweep follows, in units of 2^-40
 
 
@@ -44,7 +44,7 @@ def move_nodes(level: Level, labels: Array, salt: int, classes: int) -> Array:
     salt : int
         Determines the classes.
     classes : int
-        Least number of classes. With fewer classes, a sweep takes fewer exchanges, but more nodes move at once.
+        Minimum number of classes. With fewer classes, a sweep takes fewer exchanges, but more nodes move at once.
 
     Returns
     -------
@@ -53,7 +53,7 @@ def move_nodes(level: Level, labels: Array, salt: int, classes: int) -> Array:
     """
     kernels, comm, n = level.kernels, level.comm, level.n
     xp = kernels.xp
-    classes = max(classes, min(MOST_CLASSES, 1 + level.entries // (NEIGHBORS * max(1, n))))
+    classes = max(classes, min(MAX_CLASSES, 1 + level.entries // (NEIGHBORS * max(1, n))))
     labels = labels.copy()
     totals = kernels.graph.sum_by_id(level.strength, labels, n)
     free = None if level.fixed is None else 1 - level.fixed

@@ -25,8 +25,8 @@ __all__ = ["Round", "coarsen", "rounds"]
 Array = Any
 FEW = 0.2  # if less than this fraction of the nodes with a choice is matched, the others join the group of their choice
 KEPT = 0.6  # a level is kept if it has at most this fraction of the nodes of the last kept level
-# The same for graphs of LARGE entries or more: nodes always join, so that there are half as many rounds, and fewer
-# levels are kept, because they would fill the memory.
+# The same for graphs of LARGE entries or more. Nodes always join, so that there are half as many rounds. Fewer levels
+# are kept, because more levels would fill the memory.
 LARGE, FEW_LARGE, KEPT_LARGE = 1 << 28, 1.0, 0.25
 
 

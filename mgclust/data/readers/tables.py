@@ -253,11 +253,11 @@ class TextDataset(FileDataset):
                 for j in self._selected:
                     field = fields[j].strip().replace(",", ".") if self._commas else fields[j].strip()
                     if not is_number(field, missing=True):
-                        remedy = "fix it or choose numeric columns with open_dataset(..., columns=[...]) (--columns)"
-                        if rows > 1:  # the values above it are numbers, so it is not a column of texts
+                        remedy = "fix it, or choose numeric columns with open_dataset(..., columns=[...]) (--columns)"
+                        if rows > 1:  # the values above are numbers, so this is not a column of texts
                             remedy = "fix it, or delete the line"
                         elif not j and len(fields) > 1:
-                            remedy = "fix it or leave it out with index=True (--index)"
+                            remedy = "fix it, or leave the column out with index=True (--index)"
                         return InputError(
                             f"{name}, line {line}, column {j + 1} ({shortened(self._names[j], 25)}): "
                             f"{shortened(fields[j], 25)!r} is not a number; {remedy}."

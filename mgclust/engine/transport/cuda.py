@@ -42,7 +42,7 @@ BUFFERS = 3
 BUSY_POLLS = 200  # polls without sleep, about 0.2 ms: an all-reduce takes 15 us
 SLEEP_SECONDS = 50e-6
 POLL_SECONDS = 0.05  # seconds between two checks of flags and sockets
-ALIGNMENT = 16  # bytes: NCCL copies an array byte by byte if its address is not a multiple
+ALIGNMENT = 16  # bytes; if the address of an array is not a multiple, NCCL copies the array byte by byte
 CONNECT_SECONDS = 60.0  # seconds that NCCL may take to connect: it needs about 1 s on one host, for any data
 
 
@@ -235,7 +235,7 @@ class NcclComm:
         return cupy.concatenate([gathered[rank, :length] for rank, length in enumerate(lengths)], axis=0)
 
     def queue_gather(self, array: Array, bounds: Sequence[int]) -> None:
-        """See `Comm`; broadcasts of each rank, all started together: the aligned rest, and the elements before it."""
+        """See `Comm`. Elements before a rank's first aligned address have their own broadcast; all start together."""
         self._enter("queue_gather")
         here = cupy.cuda.get_current_stream()
         step = ALIGNMENT // array.itemsize
@@ -401,7 +401,7 @@ class NcclComm:
 
 
 def _aligned(array: Array) -> Array:
-    """Return a contiguous array, or a copy, whose address is a multiple of `ALIGNMENT`."""
+    """Return the array if it is contiguous and its address is a multiple of `ALIGNMENT`, else a copy that is so."""
     array = cupy.ascontiguousarray(array)
     return array.copy() if array.data.ptr % ALIGNMENT else array
 

@@ -97,7 +97,7 @@ class GraphKernels(Protocol):
         count : int
             Number of groups.
         groups : int32 array of shape (rows,), optional
-            Group of each row; by default, the rows are consecutive nodes.
+            Group of each row; by default, the rows are consecutive nodes, whose groups are in `ids`.
         first, stop : int, optional
             Rows of groups ``first`` to ``stop - 1`` are summed, and others are skipped; by default, all are summed.
 
@@ -168,7 +168,7 @@ class GraphKernels(Protocol):
         Returns
         -------
         Adjacency
-            Weights are None if they were None and all sums are 1.
+            The weights are None if `weights` is None and all sums are 1.
         """
 
     def match_mutual(self, partner: Array, *, share: float) -> Array:
@@ -237,8 +237,8 @@ class GraphKernels(Protocol):
         Returns
         -------
         Adjacency
-            Weights of the type of the edges' weights. If these are None: None if not `summed` or all sums are 1, else
-            int32.
+            The weights have the type of the edges' weights. If the edges have no weights, the weights are None if
+            `summed` is False or all sums are 1, else int32.
         """
 
     def sweep_alone(

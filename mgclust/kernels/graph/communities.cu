@@ -219,8 +219,9 @@ struct Movers {
     }
 };
 
-// Weights to each neighbouring community in a hash table of `slots`, a power of two above the row's length. The weight
-// to the node's own community, to which most neighbours may belong, is not in the table: threads would wait in turn.
+// Sums the weights to each neighbouring community in a hash table of `slots`, a power of two above the row's length.
+// The weight to the node's own community is not in the table: most neighbours may belong to this community, and their
+// threads would wait for each other.
 template <class Group>
 __device__ void propose(Group group, const Rows& rows, const Movers& movers, int row, i64 lo, i64 hi, int* keys,
                         Sum* sums, int slots, i64* tally) {

@@ -337,9 +337,9 @@ extern "C" __global__ void place_pairs(i64 pairs, const int* row, const int* col
 
 // ---- rows that are sent to other ranks, and rows that arrive from them
 
-// Copies the entries of listed rows (all, if `list` is null), except entries that have the row's own number: the number
-// of an entry is its column, or the group of its column. Listed row `at` goes to `cursor[at % targets]`, and its own
-// number is `own[at % targets]`. If `out` is null, the cursors only count.
+// Copies the entries of listed rows, or of all rows if `list` is null. Entries whose number is the row's own number are
+// left out; the number of an entry is its column or, if `ids` is not null, the group of its column. Listed row `at`
+// goes to `cursor[at % targets]`, and its own number is `own[at % targets]`. If `out` is null, the cursors only count.
 extern "C" __global__ void __launch_bounds__(256)
     copy_rows(const i64* starts, const int* columns, const Weight* weights, i64 listed, const int* list,
               const int* own, const int* ids, i64 targets, bool by_block, u64* cursor, int* out, Weight* out_weights) {

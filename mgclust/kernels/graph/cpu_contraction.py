@@ -235,7 +235,7 @@ def merge_rows(
     lengths: Array,
     places: Array,
 ) -> int:
-    """Write the sums of groups begin..end-1, numbered from `first` on, from `at` on; return the number of sums."""
+    """Write the sums of groups first + begin .. first + end - 1 from place `at` on; return the number of sums."""
     begun = at
     for i in range(begin, end):
         entries = 0
@@ -269,7 +269,7 @@ def copy_crossing(
     out_weights: Array,
     lengths: Array,
 ) -> int:
-    """Copy the entries of listed rows begin..end-1 that leave their group from `at` on; return their number."""
+    """Copy entries of listed rows begin..end-1 to other groups, into `out` from place `at` on; return their number."""
     begun = at
     for i in range(begin, end):
         row, before = listed[i], at

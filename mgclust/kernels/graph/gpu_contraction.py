@@ -29,7 +29,7 @@ SORTED = 1 << 23  # the entries of smaller graphs are sorted: that takes fewer s
 SHORT = 256  # entries of a row that a warp sums, as in contraction.cu
 LONG = 1 << 20  # rows of more entries are sorted
 BATCH = 1 << 27  # entries that are sorted at once, unless one row has more; `memory.estimate` counts them
-RANGE = 1 << 22  # rows that pairs are put into at once, so that their counters (32 MiB) stay in the cache
+RANGE = 1 << 22  # rows into which pairs are put at once; the counters of these rows (32 MiB) stay in the cache
 # For longer rows: bits of the slots of a table, largest number of entries with which the rows have this table, threads.
 TABLES = ((12, 3072, 256), (13, 6144, 512), (14, LONG, 1024))
 
@@ -109,7 +109,7 @@ def join_rows(lengths: Array, columns: Array, weights: Array | None, *, count: i
 
 
 def _copied(rows: Adjacency, listed: Array | None, own: Array, ids: Array | None) -> tuple[Array, Array, Array | None]:
-    """Copy listed rows without entries in the column, or with `ids` in the group, that is the row's own number.
+    """Copy listed rows without entries whose column, or with `ids` the group of the column, is the row's own number.
 
     Listed row i becomes part of row ``i % len(own)`` of the result, which is returned as starts, columns and weights.
     """

@@ -90,7 +90,7 @@ class _LaterSignals(event.Listener):  # type: ignore[misc]
             return
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
-        received, self._received = self._received, []  # not before: a signal may arrive until then
+        received, self._received = self._received, []  # after the loop, because a signal may arrive during it
         for number, frame in received:
             self._handlers[number](number, frame)
 

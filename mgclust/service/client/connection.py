@@ -250,7 +250,7 @@ def check_id(id_: str, lists: str, length: int = 32, or_part: str = "") -> str:
 
 
 def list_of(name: str, given: Any) -> list[Any]:
-    """Return values as a list; reject one value, and a text, whose characters would each be a value."""
+    """Return values as a list; reject a single value and a text, because each character would become a value."""
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
         raise InputError(f"{name}={given!r} should be a list; give {name}=[{given!r}].")
     return list(given)

@@ -141,7 +141,7 @@ class RemoteJob:
         return self
 
     def share(self, days: float = 7.0) -> dict[str, Any]:
-        """Create a link by which anybody reads the result of this job, and nothing else.
+        """Create a link with which anybody can read the result of this job, but nothing else.
 
         Whoever opens the link sees the method, scores, warnings, report and files, with the parameters and the names of
         the data files. The name, tags, user and log of the job stay private.

@@ -82,15 +82,16 @@ class Submissions(Uploads):
         remote : bool, default=False
             Whether the paths are files on the service's machine. They must be below a folder that the service may read.
         results_to : str, optional
-            ``"store:NAME/PREFIX"``: after the job, the service copies the files of the result to this place of a store
-            that the administrator has opened for results. ``result_copy`` in ``info`` of the job reports the state.
+            ``"store:NAME/PREFIX"``: when the job has succeeded, the service copies the files of the result to this
+            place in a store that the administrator has opened for results. ``result_copy`` in ``info`` of the job has
+            the state of the copy.
         name : str, optional
             Name of the job in lists.
         tags : sequence of str
             Tags of the job in lists, without spaces, commas and ``#``.
         **parameters : object
-            Parameters of the method. An array is uploaded, and also a file: for a parameter that may be a file, give
-            its path, or a result directory instead of its labels. A
+            Parameters of the method. Arrays and files are uploaded. If a parameter may be a file, give the path of the
+            file; for labels, the path may also be a result directory. A
             `mgclust.service.client.remote_job.RemoteJob` stands for the labels of its result.
 
         Returns
@@ -167,7 +168,7 @@ class Submissions(Uploads):
         types = {option.name: option.constraint.type for option in declared.options()} if declared else {}
 
         def is_path(name: str, value: Any) -> bool:
-            """Return whether a text names a file; a text for another parameter may also be a word or a number."""
+            """Return whether a value is the path of a file; texts of other parameters are words or numbers."""
             kind = types.get(name, "")
             return isinstance(value, str) and (kind == "file" or (kind.endswith("|FILE") and value.endswith(".npy")))
 

@@ -55,8 +55,8 @@ class Uploads(ServiceConnection):
             )
         if os.path.isdir(given):
             raise InputError(
-                f"{given[:200]!r} is a folder, and only files are uploaded; put it (zarr) where the service may read "
-                "it, and give its path there with --remote (Python: remote=True)."
+                f"{given[:200]!r} is a folder, and only files are uploaded; put the folder (zarr) where the service "
+                "may read it, and give its path there with --remote (Python: remote=True)."
             )
         if not os.path.isfile(given):
             raise InputError(f"{given[:200]!r} is not a file; give the path of a file on this machine.")

@@ -211,7 +211,7 @@ def _serve(main: Callable[[], None], adopted: bool) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps children
     gc.collect()
     gc.freeze()  # pages that the collector does not write stay shared
-    with contextlib.suppress(BrokenPipeError):  # the other end is closed, which the next line notices
+    with contextlib.suppress(BrokenPipeError):  # if the other end is closed, the loop ends
         control.sendall(b"ready\n")
     while True:
         request, pipes, _, _ = socket.recv_fds(control, 64, 2)

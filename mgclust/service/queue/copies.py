@@ -1,12 +1,13 @@
 """Copies of results in stores: the files of a result, below ``PREFIX/ID`` of the store that the request of a job names.
 
-The end of a job that succeeds queues the copy in the same transaction, so no restart loses it. Until the copy ends, the
-column `copy_due` of the job says when copying begins or, while a process copies, when the claim of this process
-expires. The process renews its claim, and stops if the job was deleted, the user was disabled, or another process has
-taken over.
+The transaction that ends a successful job also queues the copy, so no restart loses the copy. Until the copy ends, the
+column `copy_due` of the job has the time at which copying begins or, while a process copies, the time at which the
+claim of this process expires. The process renews its claim, and stops if the job was deleted, the user was disabled, or
+another process has taken over.
 
-``manifest.json`` says which files are complete: before the first file, it is written with ``"complete": false``, and
-after the last one with the sizes and digests of all files. Copying again writes the same objects.
+``manifest.json`` states whether the copy is complete. Before the first file, it is written with ``"complete": false``;
+after the last file, it is written with ``"complete": true`` and the sizes and digests of all files. If a result is
+copied again, the same objects are written.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ __all__ = ["Copier", "copy_until"]
 
 MANIFEST = "manifest.json"
 POLL_SECONDS = 2.0
-CHECK_SECONDS = 0.5  # time between two looks at whether to stop
-RENEW_SECONDS, CLAIM_SECONDS = 5.0, 60.0  # renewal and length of the claim of the process that copies
+CHECK_SECONDS = 0.5  # time between two checks of whether to stop
+RENEW_SECONDS, CLAIM_SECONDS = 5.0, 60.0  # a process renews its claim this often; a claim is valid this long
 RETRY_SECONDS = (10.0, 60.0, 600.0, 3600.0)  # pauses between the attempts to copy a result
-FILE_SECONDS = 1.0  # adds to the time limit per file
-MAX_PROBLEM = 500  # characters of the reason why copying failed, which may hold the name of a file
-AT_ONCE = 4  # results that a process copies at the same time, each of another user
+FILE_SECONDS = 1.0  # each file adds this to the time limit of a copy
+MAX_PROBLEM = 500  # characters of the reason why copying failed; the reason may contain the name of a file
+AT_ONCE = 4  # results that a process copies at the same time, at most one of each user
 
 
 class Copier:
@@ -71,7 +72,7 @@ class Copier:
         self._turns: dict[str, float] = {}  # time of the last turn of each user
 
     def step(self, stopping: threading.Event) -> bool:
-        """Copy one result that is due; return False if there is none, or if it was stopped."""
+        """Copy one result that is due; return False if there is none, or if the service stops."""
         job = self._claim()
         if job is None:
             return False
@@ -192,7 +193,7 @@ def _opened(result: RootedFile, name: str) -> IO[bytes]:
 
 
 def copy_until(stopping: threading.Event, engine: Engine, settings: Settings) -> None:
-    """Copy results as jobs end."""
+    """Copy the results of jobs to stores until the service stops."""
     copier = Copier(engine, settings, read_stores(settings))
 
     def work() -> None:

@@ -26,7 +26,7 @@ def append_durably(path: Path, lines: str) -> None:
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
     with os.fdopen(os.open(path, flags, 0o600), "a+b") as file:
         size = file.tell()
-        # If a process was killed while it wrote the last line, these must not continue the incomplete one.
+        # If a process was killed while it wrote the last line, the new lines must not continue it.
         whole = size == 0 or os.pread(file.fileno(), 1, size - 1) == b"\n"
         file.write((lines if whole else f"\n{lines}").encode() + b"\n")
         file.flush()

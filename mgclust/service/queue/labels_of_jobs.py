@@ -1,6 +1,7 @@
 """Doubts about jobs that read the labels of another job: the labels may belong to other rows.
 
-This may be intended: for example, another file may have the same rows with more columns. So it is a warning.
+The user may intend this: for example, another file may have the same rows with more columns. So a doubt is only a
+warning.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from mgclust.service.queue.models import Job, Upload, reading
 
 __all__ = ["doubts_about_labels"]
 
-MAX_NAME_CHARACTERS = 36  # of a file in a message
+MAX_NAME_CHARACTERS = 36  # characters of a file's name in a message
 
 
 def doubts_about_labels(engine: Engine, request: dict[str, Any]) -> list[str]:
-    """Return a warning for each job whose labels a request reads, and which has clustered other data.
+    """Return a warning for each job whose labels a request reads, if that job has read other data than the request.
 
-    Uploads are compared by their contents, and files below a root by their paths. There is no warning if this does not
-    decide whether the data differ.
+    Uploads are compared by their contents, and files below a root by their paths. If the comparison cannot decide
+    whether the data differ, there is no warning.
     """
     named = {
         name: value["job"]
@@ -38,8 +39,8 @@ def doubts_about_labels(engine: Engine, request: dict[str, Any]) -> list[str]:
                 continue
             if {kind for kind, _ in own} == {kind for kind, _ in other}:
                 found.append(
-                    f"{name} are labels of job {id_[:8]}, which read other data ({_first(job.request)}) than "
-                    f"this job ({_first(request)}): check that the rows are the same."
+                    f"{name}=job:{id_[:8]}: that job read other data ({_first(job.request)}) than "
+                    f"this job ({_first(request)}); check that the rows are the same."
                 )
     return found
 

@@ -277,7 +277,7 @@ class Job(Base):
     fault: Mapped[str | None] = mapped_column(String(16))  # "input", "memory", "cluster" or "mgclust"
     size: Mapped[int | None] = mapped_column(BigInteger)  # bytes of the job's row, and of its files when it last ended
     result_copy: Mapped[dict[str, Any] | None] = mapped_column(JSON)  # state of the copy in a store; see `copies`
-    copy_due: Mapped[float | None]  # when to copy the result; None: there is nothing to copy
+    copy_due: Mapped[float | None]  # when to copy the result, or when a claim expires; None: nothing to copy
 
     __table_args__ = (
         Index("jobs_queue", "state", "priority", "created", "id"),

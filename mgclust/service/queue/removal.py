@@ -64,7 +64,7 @@ def with_reserve(settings: Settings, change: Callable[[], Answer]) -> Answer:
     except DBAPIError as error:
         if not full(error):
             raise
-    except OSError as error:  # of the file of revocations
+    except OSError as error:  # from the file of revocations
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
     (settings.data / RESERVE_FILE).unlink(missing_ok=True)

@@ -56,7 +56,7 @@ PART_BYTES = 8 * 2**20
 MAX_PARTS = 10_000  # parts of an object; a limit of S3
 MAX_ANSWER_BYTES = 2**16  # bytes of an answer to a request that writes
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
-# What is needed of answers, which may hold anything.
+# Patterns of the values that are needed from answers; an answer may contain anything.
 UPLOAD_ID, COMPLETE = rb"<UploadId>([^<>&\s]{1,1024})</UploadId>", rb"<(CompleteMultipartUploadResult)\b"
 ETAG = rb'\A("?[\w.+/=-]{1,200}"?)\Z'
 ABORT_SECONDS = 5.0  # time limit to discard the parts of an object that is not complete
@@ -180,13 +180,13 @@ def parse_place(results_to: str) -> tuple[str, str]:
     Raises
     ------
     InputError
-        The text has another form.
+        The text does not have this form.
     """
     name, _, prefix = results_to.removeprefix("store:").partition("/")
     if not results_to.startswith("store:") or not name or not is_plain(prefix) or len(prefix.encode()) > MAX_PREFIX:
         raise InputError(
             f"results_to={results_to[:200]!r} should be store:NAME/PREFIX, such as store:lab/results, whose PREFIX has "
-            f"at most {MAX_PREFIX} bytes and no '..', empty parts and backslashes."
+            f"at most {MAX_PREFIX} bytes and no '..', empty parts or backslashes."
         )
     return name, prefix
 
@@ -197,7 +197,7 @@ def check_results_to(engine: Engine, stores: dict[str, Store], user: str, result
     Raises
     ------
     InputError
-        The place has another form than ``store:NAME/PREFIX``, or the user may not use the store for results.
+        The place does not have the form ``store:NAME/PREFIX``, or the user may not use the store for results.
     """
     store_of(engine, stores, user, parse_place(results_to)[0], write=True)
 

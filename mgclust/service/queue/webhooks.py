@@ -43,7 +43,7 @@ from mgclust.service.settings import Settings
 __all__ = ["Sender", "add", "add_messages", "keep_messages", "remove", "send_until", "webhooks_of"]
 
 MAX_WEBHOOKS = 10  # per user
-MAX_ADDED_PER_DAY = 1000  # per user and process: a deletion adds a line to the file of revocations
+MAX_ADDED_PER_DAY = 1000  # per user and process, because each deletion adds a line to the file of revocations
 MAX_URL_CHARACTERS = 1024
 POLL_SECONDS = 2.0
 SEND_SECONDS = 15.0  # limit of one sending, whatever the receiver does
@@ -96,7 +96,7 @@ def webhooks_of(engine: Engine, user: str) -> list[dict[str, Any]]:
 
 
 def remove(engine: Engine, data: Path, user: str, id_: str) -> bool:
-    """Remove a webhook of a user with its messages; return whether it exists. No restored backup brings it back."""
+    """Remove a webhook of a user with its messages, also for restored backups; return whether it existed."""
     with writing(engine) as session:
         wanted = delete(Webhook).where(Webhook.id == id_, Webhook.owner == user)
         found = session.scalar(wanted.returning(Webhook.id)) is not None

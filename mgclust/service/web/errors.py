@@ -103,7 +103,7 @@ def answer_problems(app: FastAPI) -> None:
         where = ".".join(str(part) for part in first["loc"] if part != "body")
         context = first.get("ctx", {})
         says = SAYS.get(context.get("pattern"), first["msg"])
-        if first["type"] in ("too_short", "too_long"):  # of a list
+        if first["type"] in ("too_short", "too_long"):  # the value is a list
             bound = (
                 f"at least {context['min_length']}" if "min_length" in context else f"at most {context['max_length']}"
             )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 __all__ = ["DIGEST", "ID_START", "NAME", "POSITION", "PRINTABLE", "SAYS", "SORT", "TAG"]
 
-# Terminals interpret control characters; marks of the writing direction reorder the text around them; the others are
-# separators of lines, and characters without width. U+200C and U+200D stay: Persian words and emoji need them.
+# Terminals interpret control characters, and marks of the writing direction reorder the text around them. The other
+# characters separate lines or have no width. U+200C and U+200D are allowed: Persian words and emoji need them.
 HIDDEN = r"\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
-# Characters that show nothing if they are alone. The last ones are no escapes, because engines of patterns differ here.
+# Characters that show nothing if they are alone. The last of them are written without escapes, because engines of
+# regular expressions differ in these escapes.
 BLANK = (
     r"\s\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200c\u200d\u2800\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufffb"
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"

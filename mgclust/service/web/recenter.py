@@ -215,7 +215,7 @@ def save_as_job(
     method = declarations()[parent.method]
     before = {*method.center_parameters, *method.discarded_by_centers}
     parameters = {name: v for name, v in parent.request["parameters"].items() if name not in before}
-    # The new result is not copied to a store.
+    # The result of the new job is not copied to a store.
     kept = {name: value for name, value in parent.request.items() if name != "results_to"}
     request = kept | {"parameters": parameters, "parent": parent.id, "centers": given}
     folder = _scratch(settings, id_)

@@ -146,7 +146,7 @@ class Submission(_Strict):
         None, description="Copy the files of the result to this place of a store, store:NAME/PREFIX."
     )
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
-    name: JobName | None = Field(None, description="Name of the job in lists. An empty name is no name.")
+    name: JobName | None = Field(None, description="Name of the job in lists. An empty text means no name.")
     tags: Tags = Field(default_factory=list, description="Tags of the job in lists, without spaces, commas and #.")
     key: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
         None,

@@ -30,10 +30,10 @@ class Progress(BaseModel):
 class ResultCopy(BaseModel):
     """The copy of a result in a store."""
 
-    state: Literal["COPYING", "COPIED", "FAILED"] = Field(description="COPYING also if the copy waits for its turn.")
+    state: Literal["COPYING", "COPIED", "FAILED"] = Field(description="COPYING includes waiting to be copied.")
     to: str = Field(description="Place of the files, store:NAME/PREFIX/ID. manifest.json is written last.")
-    failures: int = Field(description="How often copying has failed.")
-    error: Sentence | None = Field(description="Why copying failed last.")
+    failures: int = Field(description="Number of attempts to copy that have failed.")
+    error: Sentence | None = Field(description="Why the last of these attempts failed.")
 
 
 class JobView(BaseModel):

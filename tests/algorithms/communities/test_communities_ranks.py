@@ -112,9 +112,9 @@ def test_files_and_clients_reach_the_workers(client, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("numbers", ["by cluster", "in any order"])
 def test_levels_that_stay_apart_have_the_same_bits(numbers, ranks):
-    """Small coarse graphs are on every rank whole; here none is, as with large graphs.
+    """Every rank has a whole copy of small coarse graphs; here no graph is copied, as with large graphs.
 
-    If nodes are numbered by cluster, few groups have nodes of several ranks; in any order, nearly all.
+    If nodes are numbered by cluster, few groups have nodes of several ranks; in any order, nearly all groups do.
     """
     from mgclust import open_graph
     from mgclust.engine.spmd import RunSpec, run

@@ -1,4 +1,4 @@
-"""Local moving on levels of many neighbours per node: nodes that move together do not harm."""
+"""Tests of local moving on levels with many neighbours per node: moves at the same time raise the modularity."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KERNELS = load("cpu")
 
 
 def network() -> tuple[Level, np.ndarray]:
-    """A network of 4,000 communities, which are so small that the modularity is largest if many of them are joined."""
+    """Return a network of 4,000 communities so small that joining many of them gives the largest modularity."""
     edges, truth = make_random_network(n_clusters=4000, cluster_size=30, degree=24, p_in=0.6, random_state=1)
     edges, n = edges.astype(np.int32), len(truth)
     rows = KERNELS.graph.rows_of_edges([(edges[:, 0].copy(), edges[:, 1].copy(), None)], count=n)
@@ -38,7 +38,7 @@ def test_moves_of_connected_communities_raise_the_modularity(monkeypatch):
     labels = truth.astype(np.int32)
     for _ in range(2):
         level = contract(level, *local_moving.compact(level, labels))
-        assert level.entries > 250 * level.n  # a node is connected with many others
+        assert level.entries > 250 * level.n  # a node has many neighbours
         labels = local_moving.move_nodes(level, np.arange(level.n, dtype=np.int32), salt=0, classes=4)
     assert len(found) > 8
     assert (np.diff(found) > 0).all()

@@ -1,4 +1,4 @@
-"""Graphs whose rows are on several ranks: the same communities, memory within the estimate, few bytes sent."""
+"""Tests of graphs whose rows are on several ranks: communities are the same, and memory is within the estimate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support import graphs
 from support.thread_ranks import on_ranks
 
 KERNELS = load("cpu")
-SHARED = 64  # graphs of more entries stay on all ranks
+SHARED = 64  # the rows of graphs with more entries stay distributed over the ranks
 
 
 def network(order: str) -> tuple[np.ndarray, int]:
@@ -30,7 +30,7 @@ def network(order: str) -> tuple[np.ndarray, int]:
 
 
 def context_of(comm, edges: np.ndarray) -> SimpleNamespace:
-    """What `read_level` and `communities` need of a rank that has its share of the edges."""
+    """Return what `read_level` and `communities` need on a rank that has its part of the edges."""
     own = np.array_split(edges, comm.size)[comm.rank]
     rows = SimpleNamespace(
         chunks=lambda: (SimpleNamespace(x=each) for each in np.array_split(own, 2)), release=lambda: None
@@ -71,7 +71,7 @@ def test_ranks_need_no_more_memory_than_estimated(weighted):
     if weighted:
         edges = np.column_stack([edges, np.random.default_rng(0).random(len(edges))])
     for size in (1, 2, 4):
-        on_ranks(size, lambda comm: search(comm, edges, n))  # kernels are loaded
+        on_ranks(size, lambda comm: search(comm, edges, n))  # so that kernels are loaded
         tracemalloc.start()
         on_ranks(size, lambda comm: search(comm, edges, n))
         most = tracemalloc.get_traced_memory()[1]
@@ -100,11 +100,11 @@ def test_ranks_have_equal_numbers_of_entries_whatever_the_weights(weights):
 @pytest.mark.parametrize("objective", ["modularity", "cpm"])
 @pytest.mark.parametrize("inside", [False, True])
 def test_the_owner_of_a_large_group_receives_sums(inside, objective):
-    """The owner of more than a rank's share would need memory for most of the graph if it received all entries."""
+    """If the owner of a large group received all entries, it would need memory for most of the graph."""
     rng = np.random.default_rng(0)
     u, v = rng.integers(0, 1000, 20_000), rng.integers(0, 1000, 20_000) + (0 if inside else 1000)
     edges, n = np.column_stack([u, v]).astype(np.int32), 2000
-    ids = np.maximum(np.arange(n) - 999, 0).astype(np.int32)  # the first group has 1,000 nodes, each other group one
+    ids = np.maximum(np.arange(n) - 999, 0).astype(np.int32)  # group 0 has 1,000 nodes, and each other group has one
 
     def work(comm):
         level, scale = read_level(context_of(comm, edges), n, SHARED)
@@ -115,7 +115,7 @@ def test_the_owner_of_a_large_group_receives_sums(inside, objective):
     entries, sent = zip(*on_ranks(3, work), strict=True)
     assert set(entries) == {0 if inside else 2000}
     lengths, sums = 3 * 1001, 3 * 2000
-    assert sum(sent) <= 4 * lengths + 8 * sums  # the entries between groups are twenty times as many as the sums
+    assert sum(sent) <= 4 * lengths + 8 * sums  # there are 20 times as many entries as sums
 
 
 def test_directions_and_fixed_nodes_survive_a_contraction_on_ranks():

@@ -184,7 +184,7 @@ def test_a_fork_server_that_never_loads_keeps_no_job_waiting():
 
 
 def test_a_fork_server_that_loads_slowly_is_not_begun_again(monkeypatch):
-    """Each start would else undo what the last one began, and every job of a busy machine waits for the limit."""
+    """If each job began a new fork server, no fork server would finish loading, and every job would wait."""
     monkeypatch.setattr("mgclust.service.confined.fork_server.LOAD_TIMEOUT_SECONDS", 0.0)
     server = begun()
     try:

@@ -1,4 +1,4 @@
-"""Labels of a job on other data: a warning, and no refusal."""
+"""Tests of labels of a job on other data: the request is accepted, and the result has a warning."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def upload(digit, name="points.npy"):
     ("clustered", "read"),
     [
         ([upload("1")], [upload("1")]),
-        ([upload("1")], [upload("2", "other.npy")]),  # the same content
+        ([upload("1")], [upload("2", "other.npy")]),  # the contents are the same
         ([{"path": "/data/x.npy"}], [{"path": "/data/x.npy"}]),
-        ([{"path": "/data/x.npy"}], [upload("1")]),  # may have the same content
-        ([upload("4")], [upload("1")]),  # was deleted
+        ([{"path": "/data/x.npy"}], [upload("1")]),  # the contents may be the same
+        ([upload("4")], [upload("1")]),  # the upload was deleted
     ],
 )
 def test_no_doubt_unless_the_data_differ(engine, clustered, read):
@@ -59,7 +59,7 @@ def test_no_doubt_unless_the_data_differ(engine, clustered, read):
 )
 def test_other_data_are_one_sentence(engine, clustered, read):
     (told,) = doubts(engine, clustered, read)
-    assert told.startswith("labels are labels of job ab12ab12, which read other data (")
+    assert told.startswith("labels=job:ab12ab12: that job read other data (")
     assert told.endswith("check that the rows are the same.") and len(told) <= MAX_SENTENCE
 
 

@@ -112,7 +112,7 @@ def test_a_revoked_token_stays_revoked(engine, settings):
 
 
 def test_a_deleted_webhook_stays_deleted(engine, settings, monkeypatch):
-    """For a year, as the lines of tokens; other webhooks stay."""
+    """The line of the webhook is kept for a year; other webhooks are not deleted."""
     gone, kept = (webhooks.add(engine, settings, ANN, f"https://host.example/{k}")["id"] for k in range(2))
     backup = settings.data / "backup.db"
     with contextlib.closing(sqlite3.connect(settings.data / "service.db")) as source, sqlite3.connect(backup) as copy:
@@ -145,7 +145,7 @@ def test_webhooks_that_a_user_adds_in_a_day_are_limited(engine, settings, monkey
 
 
 def test_a_user_who_is_not_in_the_backup_stays_disabled(engine, settings):
-    """A sign-in at the provider would create the user again; an administrator may do so, or enable the user."""
+    """A sign-in at the provider must not create the user again; only an administrator may create or enable the user."""
     claims = {"iss": "https://login.example", "sub": "7", "preferred_username": "eve"}
     revocations.keep(settings.data, user="eve", disabled=True)
     for _ in range(2):
@@ -166,7 +166,7 @@ def test_a_user_who_is_not_in_the_backup_stays_disabled(engine, settings):
 
 @pytest.mark.parametrize("how", ["delete", "delete_sweep", "expire"])
 def test_links_of_deleted_jobs_are_recorded_also_on_a_full_disk(engine, settings, monkeypatch, how):
-    """The reserve makes room for the record, as for the deletion itself."""
+    """The space of the reserve is used for the lines about the links, as it is for the deletion."""
     now = time.time()
     with writing(engine) as session:
         session.add(Job(id="a" * 32, owner="ann", method="silhouette", request={}, state="SUCCEEDED", created=1.0,

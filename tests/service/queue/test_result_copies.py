@@ -1,4 +1,4 @@
-"""Copies of results in stores: a server of moto, servers that hang, refuse or lie, and processes that are killed."""
+"""Tests of copies of results in stores: with moto, with servers that fail, and with processes that are killed."""
 
 import hashlib
 import json
@@ -84,7 +84,7 @@ def engine(settings):
 
 
 class Store(ThreadingHTTPServer):
-    """A server that keeps objects as S3 does, and whose `before` may answer requests in another way."""
+    """Server that stores objects as S3 does; its function `before` may answer a request first."""
 
     def __init__(self):
         class Handler(BaseHTTPRequestHandler):
@@ -182,7 +182,7 @@ def state(engine, id_=ID):
 
 
 def make_due(engine):
-    """Let pauses pass, and claims of processes that have ended."""
+    """Change the row of the job as if pauses and claims of ended processes had passed."""
     with writing(engine) as session:
         session.execute(update(Job).where(Job.copy_due.is_not(None)).values(copy_due=1.0))
 
@@ -242,7 +242,7 @@ def test_a_large_file_takes_little_memory(engine, settings, store):
     assert step(copier(engine, settings, store.url))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert sizes[stores.PART_BYTES] == 12 and peak < 5 * stores.PART_BYTES  # of which the server has at least one
+    assert sizes[stores.PART_BYTES] == 12 and peak < 5 * stores.PART_BYTES  # the server itself holds at least one part
     assert state(engine)["state"] == "COPIED"
 
 
@@ -285,7 +285,7 @@ def test_rights_are_checked_again_when_the_result_is_copied(engine, settings, st
 
 
 def answer_after(n, how):
-    """Answer all requests after the first n in another way."""
+    """Return a `before` that answers all requests after the first n with a given function."""
 
     def before(request):
         return None if len(request.server.asked) <= n else how(request) or True
@@ -429,7 +429,7 @@ def test_a_job_that_is_deleted_while_it_is_copied_gets_no_complete_manifest(engi
 
 
 def test_the_result_of_a_key_that_is_used_again_is_whole_or_not_complete(engine, settings, store):
-    """A job that was deleted and submitted again with the same key has the same id, and may have another result."""
+    """If a job is deleted and submitted again with the same key, it has the same id but may have another result."""
     end_job(engine, settings)
     made = copier(engine, settings, store.url)
     assert step(made) and store.manifest()["complete"]
@@ -665,7 +665,7 @@ def test_requests_name_a_place(tmp_path, moto, bucket):
             pass
         assert client.get(f"/api/v1/jobs/{made['id']}").json()["result_copy"] == shown | {"state": "COPIED"}
         kept = client.post("/api/v1/uploads", json={"store": "lab", "path": f"out/{made['id']}/result.json"})
-        assert kept.status_code == 201 and kept.json()["size"] == 2  # a result in a store is a source
+        assert kept.status_code == 201 and kept.json()["size"] == 2  # a file of a result in a store can be a source
     log = settings.audit_path.read_text()
     assert "store:lab/out" in log and SECRET not in log
 

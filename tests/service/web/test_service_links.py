@@ -71,7 +71,7 @@ def test_a_link_shows_the_result(served, guest, link):
     assert told["method"] == "canopy" and told["scores"] == {"n_clusters": 3} and told["warnings"] == ["careful."]
     assert told["files"] == [{"name": "report.html", "size": 13}]
     assert told["expires"] == link["expires"] == pytest.approx(time.time() + 2 * 86_400, abs=60)
-    assert told.keys().isdisjoint({"name", "tags", "owner", "sweep", "id", "request"})  # as the form that makes it says
+    assert told.keys().isdisjoint({"name", "tags", "owner", "sweep", "id", "request"})  # as the page promises
     assert "secret" not in json.dumps(told) and "owner" not in told and "request" not in told
     assert served.get("/api/v1/shared/files/report.html", headers=guest).text == "<p>of ann</p>"
     assert told["names"]["n_clusters"] == "canopies"

@@ -122,7 +122,7 @@ def test_a_tag_with_a_space_is_rejected_in_words(served):
      "\U000e0041\U000e0042"],
 )  # fmt: skip
 def test_names_and_tags_that_cannot_be_seen_or_reorder_text_are_rejected(served, engine, tmp_path, name):
-    """When a job or a sweep is submitted, and when a job gets another name: at every interface."""
+    """Such names are rejected when a job or a sweep is submitted, and when a job is renamed."""
     says = "leave out control characters and marks of the writing direction."
     job = submit(engine, tmp_path, "ab12" * 8)
     plain = {"method": "canopy", "sources": [{"path": "/x.npy"}]}

@@ -49,7 +49,7 @@ WAVES = 16  # blocks per multiprocessor
 ROW_TILES = 32  # tiles of rows that blocks share while they run: `row_tile` in split_products.cu
 AHEAD_OF_ALL = 1 << 24  # offset in tiles with which every column comes after every row
 NEAREST_RUN = 64  # tiles per block of `nearest`: later blocks begin with the distances that earlier blocks found
-SUMMED_ROWS = 1 << 18  # rows and columns of a launch of `gaussian`: their group sums take 512 MiB
+SUMMED_ROWS = 1 << 18  # maximum of rows and of columns in a launch of `gaussian`, whose sums then take 512 MiB
 MINIMA = 32  # groups of a run of columns: GROUPS in split_products.cu
 SPARE_COLUMNS = 1024  # spare columns of a row's list: if distances differ little, many columns stay open
 

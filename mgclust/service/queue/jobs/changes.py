@@ -139,7 +139,7 @@ def finish(job: Job, state: str, error: str | None, fault: str | None, files: in
 
 
 def queue_copy(job: Job) -> None:
-    """Let the result of a job wait to be copied to a store, if the request of the job names a place."""
+    """Queue the copy of a job's result to a store, if the request of the job names a place."""
     if to := job.request.get("results_to"):
         job.result_copy = {"state": "COPYING", "to": f"{to}/{job.id}", "failures": 0, "error": None}
         job.copy_due = time.time()

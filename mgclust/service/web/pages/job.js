@@ -126,7 +126,7 @@ async function showResult(job) {
   else await showPictures();
 }
 
-// Show the copy of the result in a store, until the copy has ended.
+// Show the state of the copy of the result in a store, and update it until the copy has ended.
 function showCopy({ result_copy: copy }) {
   by("copy").hidden = !copy;
   if (!copy) return;

@@ -88,7 +88,7 @@ function draw() {
   const plot = by("sweep-plot");
   const x = by("sweep-x").value;
   const points = jobs.filter((job) => typeof job.scores?.[score] === "number").map((job) => ({
-    text: x ? job.parameters[x] ?? "default" : "", // one job has no parameter that differs
+    text: x ? job.parameters[x] ?? "default" : "", // if there is only one job, no parameter differs
     y: job.scores[score],
     series: varied(jobs).filter((name) => name !== x).map((name) => `${name}=${job.parameters[name] ?? "default"}`).join(", "),
     job,

@@ -66,7 +66,7 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, path: Path, stopping: threading.Event) -> None:
         super().__init__(config)
         self._path, self._waiting, self._stopping = path, False, stopping
-        self._inode: int | None = None  # of the socket, once this process has made it
+        self._inode: int | None = None  # inode of the socket that this process has made
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen at the address and at the socket in the data folder."""
@@ -81,7 +81,7 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Remove the socket in the data folder, and end all connections."""
-        with contextlib.suppress(OSError):  # only the own socket: another web process may have made a new one
+        with contextlib.suppress(OSError):  # another web process may have made a new socket, which must stay
             if self._inode == os.lstat(self._path).st_ino:
                 os.unlink(self._path)
         await super().shutdown(sockets)
@@ -109,7 +109,7 @@ class Server(uvicorn.Server):
 def _bound(path: Path) -> socket.socket:
     """Make a socket at a path; first remove the sockets of this folder at which no process listens any more.
 
-    A process that was killed leaves its socket, which may have the number of another port.
+    A process that was killed leaves its socket, and the name of this socket may contain another port.
     """
     for left in path.parent.glob(f"*{path.suffix}"):
         with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(OSError):

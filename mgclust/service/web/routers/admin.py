@@ -47,7 +47,8 @@ class NewToken(BaseModel):
 def make_user(user: NewUser, caller: Administrator, backend: BackendDep) -> NewUser:
     """Create a user."""
     access.add_user(backend.engine, user.name, user.role)
-    revocations.keep(backend.settings.data, user=user.name, disabled=False)  # if a restored database had lost the user
+    # If a restored database had lost the user, the file of revocations may still list this name as disabled.
+    revocations.keep(backend.settings.data, user=user.name, disabled=False)
     note(name=user.name, role=user.role)
     return user
 

@@ -166,7 +166,7 @@ def ids(prefix: Annotated[str, Path(pattern=ID_START)], caller: Reader, backend:
 
 @router.get("/sweep-ids/{prefix}")
 def sweep_ids(prefix: Annotated[str, Path(pattern=ID_START)], caller: Reader, backend: BackendDep) -> Sequence[str]:
-    """List a few ids of sweeps that begin with a prefix."""
+    """List a few ids that begin with a prefix, of sweeps that the caller may see."""
     return backend.jobs.sweep_ids(caller, prefix)
 
 
