@@ -14,6 +14,7 @@ KNOWN_BYTES = 32  # per node: known communities, and sorted pairs of their ids a
 REWIRED_BYTES = 130  # per edge of the whole graph
 THINNED_BYTES = 40  # per entry of the adjacency: a hash, its parts, and the entries that stay
 LEVEL_BYTES = 16  # coarser graphs, per entry of the first graph
+LEVEL_NODE_BYTES = 190  # at least, per node: coarser graphs, and labels of several starts
 
 
 def estimate(
@@ -56,7 +57,7 @@ def estimate(
     if known:
         what["known communities"] = n * KNOWN_BYTES
     if levels:
-        what["coarser graphs"] = entries * LEVEL_BYTES
+        what["coarser graphs"] = max(entries * LEVEL_BYTES, n * LEVEL_NODE_BYTES)
     if rewired:
         what["rewired graph"] = rewired * REWIRED_BYTES
     if thinned:

@@ -79,6 +79,25 @@ def test_ranks_need_no_more_memory_than_estimated(weighted):
         assert most <= size * estimate(edges.shape, edges.itemsize, size, 0, n=n, levels=True).needed
 
 
+@pytest.mark.parametrize("objective", ["modularity", "cpm"])
+def test_a_graph_of_lone_nodes_needs_no_more_memory_than_estimated(objective):
+    n = 50_000
+    edges = np.random.default_rng(0).integers(0, n, (1000, 2)).astype(np.int32)
+
+    def work(comm):
+        context = context_of(comm, edges)
+        level, scale = read_level(context, n, SHARED)
+        communities(context, objective_of(level, scale, objective, 0.1).level, 0, matched=objective == "cpm")
+
+    for size in (1, 3):
+        on_ranks(size, work)  # kernels are loaded
+        tracemalloc.start()
+        on_ranks(size, work)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert most <= size * estimate(edges.shape, edges.itemsize, size, 0, n=n, levels=True).needed
+
+
 @pytest.mark.parametrize("weights", ["equal", "one heavy edge", "light groups"])
 def test_ranks_have_equal_numbers_of_entries_whatever_the_weights(weights):
     """If ranks had equal weights, one of them would have nearly all entries."""
