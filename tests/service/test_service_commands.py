@@ -74,7 +74,7 @@ def test_a_short_id_is_enough(answers, capsys):
     answers.by = by_path(**{"0123abcd": [ID], ID: job(state="FAILED"), "0123": [ID, OTHER], "ffff": []})
     assert run_command(["status", "0123abcd"]) == 0
     assert capsys.readouterr().out.startswith(ID)
-    for id_, sentence in (("0123", f"begins several ids: {ID}, {OTHER}"), ("ffff", "begins no job's id")):
+    for id_, sentence in (("0123", f"beginning of several ids: {ID}, {OTHER}"), ("ffff", "is not the beginning")):
         assert run_command(["status", id_]) == 2
         assert sentence in capsys.readouterr().err
     assert Service().job("0123abcd").id == ID
@@ -83,7 +83,7 @@ def test_a_short_id_is_enough(answers, capsys):
 def test_a_wrong_id_is_found_before_a_job_is_deleted(answers, capsys):
     answers.by = by_path(**{"0123abcd": [ID], ID: job(state="FAILED"), "ffff": []})
     assert run_command(["delete", "0123abcd", "ffff"]) == 2
-    assert "id='ffff' begins no job's id" in capsys.readouterr().err
+    assert "id='ffff' is not the beginning of a job's id" in capsys.readouterr().err
     assert {request.method for request in answers.requests} == {"GET"}
     assert run_command(["delete", "012"]) == 2
     assert "or the first 4 or more of them; 'mgclust jobs' lists ids" in capsys.readouterr().err

@@ -87,7 +87,7 @@ def test_from_the_command_line(call, hal, points):
     shown = json.loads(call("sweep", sweep, "--json").out)
     assert shown["vary"] == {"n_clusters": [15, 9], "halo": [True]}
     assert json.loads(call("sweep", sweep[:8], "--json").out)["id"] == sweep
-    assert "begins no sweep's id" in call("sweep", "00000000", code=2).err
+    assert "is not the beginning of a sweep's id" in call("sweep", "00000000", code=2).err
     table = call("sweep", sweep).out
     assert table.split()[:5] == ["ID", "STATE", "n_clusters", "halo", "OUTCOME"] and "SUCCEEDED" in table
     ids = [job["id"] for job in shown["jobs"]]

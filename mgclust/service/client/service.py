@@ -67,9 +67,9 @@ class Service(Submissions, Accounts):
             return check_id(id_, lists, or_part=", or the first 4 or more of them")
         ids = self.call("GET", f"/{kind}-ids/{id_}")
         if not ids:
-            raise InputError(f"id={id_!r} begins no {kind}'s id; '{lists}' lists ids.")
+            raise InputError(f"id={id_!r} is not the beginning of a {kind}'s id; '{lists}' lists ids.")
         if len(ids) > 1:
-            raise InputError(f"id={id_!r} begins several ids: {', '.join(ids)}; give more characters.")
+            raise InputError(f"id={id_!r} is the beginning of several ids: {', '.join(ids)}; give more characters.")
         return str(ids[0])
 
     def jobs(

@@ -40,7 +40,7 @@ class NewLink(BaseModel):
 
 @router.post("/jobs/{id}/links", status_code=201)
 def make_link(id: str, wanted: NewLink, reader: Reader, caller: Submitter, backend: BackendDep) -> dict[str, Any]:
-    """Create a link by which anybody reads the result of this job. Only this answer has its address."""
+    """Create a link with which anybody can read this job's result. Only this answer has the address of the link."""
     job = found(backend.jobs.get(caller, id))
     link, secret, expires = sessions.new_link(backend.engine, caller, job.id, wanted.days)
     note(link=link)
