@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 
+import psutil
 import pytest
 import uvicorn
 
@@ -17,7 +18,7 @@ from mgclust.base.errors import InputError
 from mgclust.cli import run_command, serve
 from mgclust.service.runner import supervisor
 from mgclust.service.web.perimeter.server import Server
-from support.service_process import Running
+from support.service_process import Running, command_line
 from support.waiting import wait_for
 
 pytestmark = pytest.mark.xdist_group("service")
@@ -84,6 +85,27 @@ def test_a_second_service_of_a_folder_says_that_it_waits(tmp_path):
             assert other.wait(30) == 0
     finally:
         running.stop()
+
+
+@pytest.mark.slow
+def test_ctrl_c_does_not_interrupt_the_imports_of_the_runner(tmp_path):
+    """Ctrl-C reaches all processes of a terminal, and the supervisor stops the runner."""
+    command = [sys.executable, "-m", "mgclust", "serve", "--cpu", "--port", "0", "--data", str(tmp_path / "data")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as service:
+
+        def runners():
+            children = psutil.Process(service.pid).children()
+            return [each for each in children if "mgclust.service.runner.runner" in command_line(each)]
+
+        wait_for(runners)
+        runners()[0].send_signal(signal.SIGINT)
+        told = []
+        for line in service.stderr:
+            told.append(line)
+            if "files are opened" in line:  # the runner has started
+                service.terminate()
+        assert service.wait(60) == 0
+        assert not any(word in "".join(told) for word in ("Traceback", "KeyboardInterrupt", "the runner ended"))
 
 
 def test_a_server_removes_its_socket_and_those_of_killed_servers(tmp_path):

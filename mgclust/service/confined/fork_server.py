@@ -214,7 +214,9 @@ def _serve(main: Callable[[], None], adopted: bool) -> None:
     with contextlib.suppress(BrokenPipeError):  # if the other end is closed, the loop ends
         control.sendall(b"ready\n")
     while True:
-        request, pipes, _, _ = socket.recv_fds(control, 64, 2)
+        request, pipes = b"", list[int]()
+        with contextlib.suppress(ConnectionResetError):  # the other end was closed with an answer that it did not read
+            request, pipes, _, _ = socket.recv_fds(control, 64, 2)
         if not request:
             sys.exit()
         pid = _fork(adopted)

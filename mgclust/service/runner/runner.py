@@ -333,6 +333,7 @@ def main(settings: Settings, name: str, hung: Sequence[str], sign: Callable[[], 
     """
     settings.data.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the supervisor then sends SIGTERM
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked by the supervisor; children inherit the mask
     with runner_lock(settings, sign):
         engine = open_database(settings.database)
         migrate(engine)

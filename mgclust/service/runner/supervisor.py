@@ -39,6 +39,9 @@ def supervise_runner(settings: Settings, stopping: threading.Event, report: Call
     failure = ""
     while not stopping.is_set():
         name = secrets.token_hex(8)
+        # Ctrl-C reaches all processes of a terminal. The runner inherits the mask, so that Ctrl-C does not interrupt
+        # its imports with a traceback.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             runner = subprocess.Popen(
                 [sys.executable, "-P", "-m", "mgclust.service.runner.runner"],
@@ -51,6 +54,8 @@ def supervise_runner(settings: Settings, stopping: threading.Event, report: Call
                 report(failure)
             stopping.wait(RESTART_SECONDS)
             continue
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         failure = ""
         assert runner.stdin is not None and runner.stdout is not None
         with contextlib.suppress(BrokenPipeError):  # the runner has ended, which `poll` will report

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
+import socket
+import subprocess
 import sys
 import time
 
@@ -12,6 +15,7 @@ import psutil
 import pytest
 
 from mgclust.results.result import load_result
+from mgclust.service.confined import fork_server
 from mgclust.service.confined.child_messages import AttemptMessages
 from mgclust.service.confined.fork_server import ForkServer
 from mgclust.service.runner.attempt import NICE
@@ -234,3 +238,12 @@ def test_a_stop_before_the_first_fork_prints_nothing(capfd, monkeypatch):
     monkeypatch.setattr(server._process, "kill", lambda: (time.sleep(1), kill()))
     server.close()
     assert capfd.readouterr().err == ""
+
+
+def test_a_fork_server_whose_answer_is_not_read_ends_without_a_traceback():
+    control, end = socket.socketpair()
+    command = [sys.executable, "-m", "mgclust.service.runner.attempt", fork_server.OPTION, fork_server.OWN]
+    with end, subprocess.Popen(command, stdin=end.fileno(), stderr=subprocess.PIPE, text=True) as process:
+        assert select.select([control], [], [], 120)[0]
+        control.close()
+        assert process.stderr.read() == "" and process.wait(60) == 0
