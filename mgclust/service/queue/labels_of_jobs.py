@@ -63,4 +63,5 @@ def _data(session: Session, request: dict[str, Any]) -> list[tuple[str, str]] | 
 def _first(request: dict[str, Any]) -> str:
     source = request["sources"][0]
     name = str(source.get("name") or source.get("path") or source.get("upload"))
-    return repr(name if len(name) <= MAX_NAME_CHARACTERS else f"...{name[3 - MAX_NAME_CHARACTERS :]}")
+    shown = repr(name)[1:-1]  # escapes are longer than the characters
+    return f"'{shown if len(shown) <= MAX_NAME_CHARACTERS else f'...{shown[3 - MAX_NAME_CHARACTERS :]}'}'"

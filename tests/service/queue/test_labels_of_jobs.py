@@ -54,6 +54,7 @@ def test_no_doubt_unless_the_data_differ(engine, clustered, read):
     [
         ([upload("1")], [upload("3")]),
         ([upload("1"), upload("2")], [upload("1")]),
+        ([upload("1", "می\u200cخواهم" * 20)], [upload("3", "x\u200c\u200d" * 12)]),
         ([{"path": "/data/" + "x" * 300 + ".npy"}], [{"path": "/data/" + "y" * 300 + ".npy"}]),
     ],
 )
