@@ -9,11 +9,10 @@ import pytest
 
 from mgclust.cli import run_command
 from support.browser import CHROMIUM, sign_in, violations
+from support.s3_server import s3_server
 from support.service_process import Running
 from support.waiting import wait_for
 
-boto3 = pytest.importorskip("boto3")
-moto_server = pytest.importorskip("moto.server")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.xdist_group("service"),
@@ -32,33 +31,25 @@ write = {write}
 
 
 @pytest.fixture(scope="module")
-def s3():
-    server = moto_server.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    made = boto3.client(
-        "s3", endpoint_url=f"http://{host}:{port}", aws_access_key_id="k", aws_secret_access_key="s",
-        region_name="us-east-1",
-    )  # fmt: skip
-    made.url = f"http://{host}:{port}"
-    yield made
-    server.stop()
+def store():
+    with s3_server() as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
-def service(s3, tmp_path_factory):
+def service(store, tmp_path_factory):
     folder = tmp_path_factory.mktemp("copies")
     stores = folder / "stores.toml"
     opened = {"lab": "true", "later": "true", "read": "false"}
-    stores.write_text("".join(TABLE.format(name=name, url=s3.url, write=write) for name, write in opened.items()))
+    stores.write_text("".join(TABLE.format(name=name, url=store[0], write=write) for name, write in opened.items()))
     stores.chmod(0o600)
-    s3.create_bucket(Bucket="lab")
+    store[1].create_bucket(Bucket="lab")
     made = Running(folder, settings={"stores": stores}, constants={"queue.copies.RETRY_SECONDS": ()})
     yield made
     made.stop()
 
 
-def test_a_result_reaches_the_store_that_the_form_names(browser, service, s3, tmp_path, monkeypatch, capsys):
+def test_a_result_reaches_the_store_that_the_form_names(browser, service, store, tmp_path, monkeypatch, capsys):
     np.save(tmp_path / "points.npy", np.random.default_rng(0).normal(size=(200, 2)))
     sign_in(browser, service)
     browser.click("#new-job summary")
@@ -81,9 +72,9 @@ def test_a_result_reaches_the_store_that_the_form_names(browser, service, s3, tm
     assert browser.run("document.querySelector('#copy-again').hidden") and violations(browser) == []
     ann = service.client("ann")
     job = ann.job(browser.run("location.pathname.split('/').pop()"))
-    manifest = json.loads(s3.get_object(Bucket="lab", Key=f"ann/out/{job.id}/manifest.json")["Body"].read())
+    manifest = json.loads(store[1].get_object(Bucket="lab", Key=f"ann/out/{job.id}/manifest.json")["Body"].read())
     assert manifest["complete"] and {"labels.npy", "result.json"} <= {each["name"] for each in manifest["files"]}
-    labels = s3.get_object(Bucket="lab", Key=f"ann/out/{job.id}/labels.npy")["Body"].read()
+    labels = store[1].get_object(Bucket="lab", Key=f"ann/out/{job.id}/labels.npy")["Body"].read()
     assert labels == (job.download(tmp_path / "result") / "labels.npy").read_bytes()
     saved = ann.call("POST", f"/jobs/{job.id}/centers/save", json={"n_clusters": 2})
     assert saved["result_copy"] is None and "results_to" not in saved["request"]  # it is not copied
@@ -97,7 +88,7 @@ def test_a_result_reaches_the_store_that_the_form_names(browser, service, s3, tm
     browser.open(f"{service.url}/jobs/{id_}")
     browser.wait("document.querySelector('#copy-state')?.innerText.includes('were not copied to store:later/out')")
     assert violations(browser) == []
-    s3.create_bucket(Bucket="later")
+    store[1].create_bucket(Bucket="later")
     browser.click("#copy-again")
     browser.wait(
         "document.querySelector('#copy-state')?.innerText.includes('The files were copied to store:later/out')"

@@ -13,7 +13,6 @@ from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import httpx
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import event, update
@@ -26,12 +25,10 @@ from mgclust.service.queue.jobs.submission import JobSubmission, NewJob
 from mgclust.service.queue.models import Job, User, migrate, open_database, reading, writing
 from mgclust.service.settings import Settings
 from mgclust.service.web.app import create_app
+from support.s3_server import s3_server, signatures_checked
 from support.waiting import wait_for
 from support.whole_queue import WholeQueue
 
-boto3 = pytest.importorskip("boto3")
-moto_server = pytest.importorskip("moto.server")
-pytest.importorskip("botocore")
 POSTGRES = os.environ.get("MGCLUST_TEST_POSTGRES")
 ANN, BOB = access.Caller("ann", "user"), access.Caller("bob", "user")
 SECRET = "do-not-show-this"
@@ -41,22 +38,14 @@ FILES = {"labels.npy": b"12", "result.json": b"{}", "empty.txt": b"", "tables/of
 
 @pytest.fixture(scope="module")
 def moto():
-    server = moto_server.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    made = boto3.client(
-        "s3", endpoint_url=f"http://{host}:{port}", aws_access_key_id="k", aws_secret_access_key="s",
-        region_name="us-east-1",
-    )  # fmt: skip
-    made.url = f"http://{host}:{port}"
-    yield made
-    server.stop()
+    with s3_server() as made:
+        yield made
 
 
 @pytest.fixture
 def bucket(moto, request):
     name = f"b{abs(hash(request.node.nodeid))}"
-    moto.create_bucket(Bucket=name)
+    moto[1].create_bucket(Bucket=name)
     return name
 
 
@@ -197,38 +186,29 @@ def hasty(monkeypatch):
 def test_the_files_of_a_result_are_copied(engine, settings, moto, bucket):
     large = bytes(range(256)) * 80_000  # 20 MB, in three parts
     end_job(engine, settings, files=FILES | {"large.bin": large, "exact.bin": large[: stores.PART_BYTES]})
-    assert step(copier(engine, settings, moto.url, bucket))
-    listed = {each["Key"] for each in moto.list_objects_v2(Bucket=bucket)["Contents"]}
+    assert step(copier(engine, settings, moto[0], bucket))
+    listed = {each["Key"] for each in moto[1].list_objects_v2(Bucket=bucket)["Contents"]}
     named = {*FILES, "large.bin", "exact.bin"}
     assert listed == {f"ann/out/{ID}/{name}" for name in (*named, "manifest.json")}
-    manifest = json.loads(moto.get_object(Bucket=bucket, Key=f"ann/out/{ID}/manifest.json")["Body"].read())
+    manifest = json.loads(moto[1].get_object(Bucket=bucket, Key=f"ann/out/{ID}/manifest.json")["Body"].read())
     assert manifest["complete"] and manifest["job"] == ID and {each["name"] for each in manifest["files"]} == named
     for each in manifest["files"]:
-        content = moto.get_object(Bucket=bucket, Key=f"ann/out/{ID}/{each['name']}")["Body"].read()
+        content = moto[1].get_object(Bucket=bucket, Key=f"ann/out/{ID}/{each['name']}")["Body"].read()
         assert content == (FILES | {"large.bin": large, "exact.bin": large[: stores.PART_BYTES]})[each["name"]]
         assert each["size"] == len(content) and each["sha256"] == hashlib.sha256(content).hexdigest()
     assert state(engine) == {"state": "COPIED", "to": f"store:lab/out/{ID}", "failures": 0, "error": None, "due": None}
-    assert not step(copier(engine, settings, moto.url, bucket))
+    assert not step(copier(engine, settings, moto[0], bucket))
     assert '"copy": "COPIED"' in Path(settings.log).read_text()
 
 
 def test_a_store_that_checks_signatures(engine, settings, moto, bucket):
-    iam = boto3.client("iam", endpoint_url=moto.url, aws_access_key_id="k", aws_secret_access_key="s",
-                       region_name="us-east-1")  # fmt: skip
-    iam.create_user(UserName=bucket)
-    rights = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}]}
-    iam.put_user_policy(UserName=bucket, PolicyName="all", PolicyDocument=json.dumps(rights))
-    key = iam.create_access_key(UserName=bucket)["AccessKey"]
-    httpx.post(f"{moto.url}/moto-api/reset-auth", content=b"0")
-    try:
+    with signatures_checked(moto[0], bucket) as (key, secret):
         end_job(engine, settings, files=FILES | {"large.bin": b"x" * 20_000_000})
-        store = stores.Store(moto.url, bucket, key["AccessKeyId"], key["SecretAccessKey"], write=True)
+        store = stores.Store(moto[0], bucket, key, secret, write=True)
         wrong = copies.Copier(engine, settings, {"lab": store._replace(secret="wrong")})
         assert step(wrong) and "status 403" in state(engine)["error"]
         make_due(engine)
         assert step(copies.Copier(engine, settings, {"lab": store})) and state(engine)["state"] == "COPIED"
-    finally:
-        httpx.post(f"{moto.url}/moto-api/reset-auth", content=b"inf")
 
 
 def test_a_large_file_takes_little_memory(engine, settings, store):
@@ -623,7 +603,7 @@ secret = "do-not-show-this"
 
 def test_requests_name_a_place(tmp_path, moto, bucket):
     file = tmp_path / "stores.toml"
-    file.write_text(TOML.format(url=moto.url, bucket=bucket))
+    file.write_text(TOML.format(url=moto[0], bucket=bucket))
     file.chmod(0o600)
     settings = Settings(data=tmp_path / "data", stores=str(file))
     settings.data.mkdir(mode=0o700)

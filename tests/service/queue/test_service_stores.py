@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import os
 import threading
 import time
@@ -21,32 +20,23 @@ from mgclust.service.queue.quotas import QuotaExceeded
 from mgclust.service.queue.sources import TooLarge, find_uploads
 from mgclust.service.settings import Settings
 from mgclust.service.web.app import create_app
+from support.s3_server import client_of, s3_server, signatures_checked
 
-boto3 = pytest.importorskip("boto3")
-threaded_moto = pytest.importorskip("moto.server")
-pytest.importorskip("botocore")
 ANN, BOB = access.Caller("ann", "user"), access.Caller("bob", "user")
 SECRET = "do-not-show-this"
 
 
 @pytest.fixture(scope="module")
 def endpoint():
-    server = threaded_moto.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    url = f"http://{host}:{port}"
-    client = boto3.client(
-        "s3", endpoint_url=url, aws_access_key_id="k", aws_secret_access_key="s", region_name="us-east-1"
-    )
-    client.create_bucket(Bucket="lab")
-    client.create_bucket(Bucket="others")
-    for key in ("ann/rows.npy", "ann2/rows.npy", "bob/rows.npy", "top.npy", "ann/deep/rows.npy"):
-        client.put_object(Bucket="lab", Key=key, Body=key.encode())
-    client.put_object(Bucket="lab", Key="ann/large.npy", Body=b"x" * 2_000_000)
-    client.put_object(Bucket="lab", Key="ann/empty.npy", Body=b"")
-    client.put_object(Bucket="others", Key="rows.npy", Body=b"hidden")
-    yield url
-    server.stop()
+    with s3_server() as (url, client):
+        client.create_bucket(Bucket="lab")
+        client.create_bucket(Bucket="others")
+        for key in ("ann/rows.npy", "ann2/rows.npy", "bob/rows.npy", "top.npy", "ann/deep/rows.npy"):
+            client.put_object(Bucket="lab", Key=key, Body=key.encode())
+        client.put_object(Bucket="lab", Key="ann/large.npy", Body=b"x" * 2_000_000)
+        client.put_object(Bucket="lab", Key="ann/empty.npy", Body=b"")
+        client.put_object(Bucket="others", Key="rows.npy", Body=b"hidden")
+        yield url
 
 
 @pytest.fixture
@@ -234,29 +224,14 @@ def test_a_large_object_may_take_longer(engine, settings, server, monkeypatch):
 
 @pytest.mark.parametrize("name", ["plain.npy", "ü~(1)+&=$@,;:'!*[]{}<>?#%41 b.npy", "a%2Fb.npy", "æ/ 雪.npy"])
 def test_a_store_that_checks_signatures(engine, settings, endpoint, name):
-    """The server computes the signature of each request anew."""
-    made = boto3.client("iam", endpoint_url=endpoint, aws_access_key_id="k", aws_secret_access_key="s",
-                        region_name="us-east-1")  # fmt: skip
-    user = f"reader{abs(hash(name))}"
-    made.create_user(UserName=user)
-    rights = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}]}
-    made.put_user_policy(UserName=user, PolicyName="all", PolicyDocument=json.dumps(rights))
-    key = made.create_access_key(UserName=user)["AccessKey"]
-    s3 = boto3.client("s3", endpoint_url=endpoint, aws_access_key_id="k", aws_secret_access_key="s",
-                      region_name="us-east-1")  # fmt: skip
-    s3.put_object(Bucket="lab", Key=f"ann/{name}", Body=b"signed")
-    monitor = f"{endpoint}/moto-api/reset-auth"
-    httpx.post(monitor, content=b"0")
-    try:
-        given = {"key": key["AccessKeyId"], "secret": key["SecretAccessKey"]}
-        store = stores.Store(endpoint, "lab", prefix="{user}", **given)
+    client_of("s3", endpoint).put_object(Bucket="lab", Key=f"ann/{name}", Body=b"signed")
+    with signatures_checked(endpoint, f"reader{abs(hash(name))}") as (key, secret):
+        store = stores.Store(endpoint, "lab", key, secret, "{user}")
         url, headers = stores._signed(store, "ann", name)
         answer = httpx.get(url, headers=headers)
         assert answer.status_code == 200 and answer.content == b"signed"
         url, headers = stores._signed(store._replace(secret="wrong"), "ann", name)
         assert httpx.get(url, headers=headers).status_code == 403
-    finally:
-        httpx.post(monitor, content=b"inf")
 
 
 def test_one_object_of_a_user_is_read_at_a_time(engine, settings, endpoint, monkeypatch):
